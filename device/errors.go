@@ -1,0 +1,61 @@
+package device
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Errors that drivers return, wrapped with what is known. What a driver cannot
+// do at all wraps errors.ErrUnsupported.
+var (
+	ErrNotFound  = errors.New("not found")
+	ErrExists    = errors.New("already exists with other attributes")
+	ErrBusy      = errors.New("in use")
+	ErrClosed    = errors.New("device closed")
+	ErrExhausted = errors.New("exhausted")
+	ErrInvalid   = errors.New("invalid argument")
+)
+
+// FieldError says which field of an argument is wrong, and how. errors.Is
+// finds ErrInvalid.
+type FieldError struct {
+	Field   string // name in lower_snake_case, as callers of the API know it
+	Problem string // what was wrong and what would be right
+}
+
+func (e *FieldError) Error() string { return e.Field + ": " + e.Problem }
+
+// Unwrap makes errors.Is find ErrInvalid.
+func (e *FieldError) Unwrap() error { return ErrInvalid }
+
+// LimitError says that something is used up. errors.Is finds ErrExhausted.
+type LimitError struct {
+	Kind      string // "memory_bytes", "queue_pairs", ...
+	Asked     uint64
+	Available uint64
+	Limit     uint64
+	Detail    string // for instance that free memory is in pieces; may be empty
+}
+
+func (e *LimitError) Error() string {
+	s := fmt.Sprintf("%s: asked for %d, %d of %d available", e.Kind, e.Asked, e.Available, e.Limit)
+	if e.Detail != "" {
+		s += " (" + e.Detail + ")"
+	}
+	return s
+}
+
+// Unwrap makes errors.Is find ErrExhausted.
+func (e *LimitError) Unwrap() error { return ErrExhausted }
+
+// PostError says which work request of a list was refused. Those before it
+// were queued.
+type PostError struct {
+	Index int
+	Err   error
+}
+
+func (e *PostError) Error() string { return fmt.Sprintf("work request %d: %v", e.Index, e.Err) }
+
+// Unwrap gives the reason.
+func (e *PostError) Unwrap() error { return e.Err }

@@ -1,0 +1,62 @@
+package device
+
+import "github.com/accelfab/accelfab/device/ib"
+
+// WorkOpcode says what a work request does.
+type WorkOpcode uint8
+
+// The operations of work requests.
+const (
+	WorkSend WorkOpcode = iota + 1
+	WorkSendImm
+	WorkWrite
+	WorkWriteImm
+	WorkRead
+	WorkCompareSwap
+	WorkFetchAdd
+	WorkRecv // goes to the receive queue
+)
+
+// WorkRequest is one entry of a send or a receive queue.
+type WorkRequest struct {
+	ID         uint64 // given back in the completion
+	Opcode     WorkOpcode
+	SGL        []SGE
+	RemoteAddr uint64  // WRITE, READ, atomics
+	RKey       ib.RKey // WRITE, READ, atomics
+	Imm        uint32  // in host order; big-endian on the wire
+	Compare    uint64  // compare-swap: compare; fetch-add: the addend
+	Swap       uint64
+	Signaled   bool // a successful send queue entry completes only if set
+	Solicited  bool
+	Dest       *Datagram // UD sends only
+}
+
+// SGE is one range of a scatter/gather list.
+type SGE struct {
+	Address uint64 // device address
+	Length  uint32 // bytes
+	LKey    ib.LKey
+}
+
+// Datagram says where a UD send goes.
+type Datagram struct {
+	GID  ib.GID
+	QPN  ib.QPN
+	QKey ib.QKey
+}
+
+// Completion is one entry of a completion queue.
+type Completion struct {
+	ID        uint64
+	Status    ib.WCStatus
+	Opcode    ib.WCOpcode
+	Length    uint32 // bytes received or read; for sends 0
+	Imm       uint32
+	HasImm    bool
+	Receive   bool      // from the receive completion queue
+	Solicited bool      // the peer asked for an event
+	Source    *Datagram // UD receives: who sent (QKey is zero)
+	HasGRH    bool      // UD receives: the first 40 bytes are a GRH
+	VendorErr uint32    // driver's own code, 0 if none
+}
