@@ -21,12 +21,11 @@
 //	hls-3-rack  16 Gaudi3,  24 x 200 Gbit/s: two groups of 8 cabled as hls-2
 //
 // The cabling is a matter of fact about these machines, taken from the
-// connectivity tables of HabanaAI/HCL at commit 54fed3a (for Gaudi2 and
-// Gaudi3) and checked against the connectivity CSV files of the scale_up_tool
-// of HabanaAI/perftest, which say the same. Of HLS-1 only the masks of internal
-// (0xFD) and external (0x302) ports are public: its map has internal ports
-// with no peer, [ErrPeersUnknown] says so, and a file by the operator must give
-// the cabling.
+// connectivity tables of HabanaAI/HCL at commit 54fed3a (Gaudi2 and Gaudi3)
+// and the CSV files that the scale_up_tool of HabanaAI/perftest derives from
+// them. Of HLS-1 only the masks of internal (0xFD) and external (0x302) ports
+// are public: its map has internal ports with no peer, [ErrPeersUnknown] says
+// so, and a file by the operator must give the cabling.
 //
 // # Files
 //

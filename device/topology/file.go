@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -115,6 +116,9 @@ func load(data []byte, source, name string) (*Map, error) {
 	return m, nil
 }
 
+// goType is the part of yaml's errors that tells an operator nothing.
+var goType = regexp.MustCompile(` (in type|into) topology\.\w+`)
+
 // decode reads the one document of data, and refuses fields that v has not.
 func decode(data []byte, v any) error {
 	d := yaml.NewDecoder(bytes.NewReader(data))
@@ -126,7 +130,7 @@ func decode(data []byte, v any) error {
 	if te := (*yaml.TypeError)(nil); errors.As(err, &te) {
 		lines := make([]string, len(te.Errors))
 		for i, line := range te.Errors {
-			lines[i], _, _ = strings.Cut(line, " in type topology.") // which type tells an operator nothing
+			lines[i] = goType.ReplaceAllString(line, "")
 		}
 		return errors.New(strings.Join(lines, "; "))
 	}
