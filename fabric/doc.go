@@ -1,0 +1,33 @@
+// Package fabric is the domain: who holds which accelerator, what was asked
+// of it, and the work of making it so.
+//
+// The store holds what was asked, the devices hold what is, and this package
+// compares. There is one way for anything to come to exist: a create is
+// validated, its intent becomes durable in one commit, the worker of the
+// device makes it so, and the caller gets the answer. A restart loads the
+// intents, lists the devices and runs the same worker over all records, so
+// recovery is the code that every create exercises.
+//
+// # What it promises
+//
+//   - An acknowledged change survives kill -9 and power loss (the store's
+//     promise). A request that was not acknowledged is there entirely or not
+//     at all once its request id is tried again.
+//   - Every object belongs to a session. When the session is closed or its
+//     lease ends, all of it is destroyed in dependency order: queue pairs,
+//     memory regions, buffers, protection domains. A step that fails does not
+//     stop the others and is tried again, with back-off, until it is done.
+//   - What a device lost and cannot give back is LOST, and is never made again
+//     empty: a buffer's contents and the regions on it. A queue pair that a
+//     device lost is made again in INIT, without its remote endpoint, because
+//     its QPN is new.
+//
+// # Limits
+//
+// Tombstones of deleted objects, which let a late retry of a create see that
+// its object is gone, are kept for an hour and at most 65,536 of them.
+// A watcher holds one page of the journal, however slow it is.
+//
+// Locks: Fabric.mu guards the index and every record in memory. It is never
+// held over a commit or a call to a device.
+package fabric
