@@ -70,6 +70,10 @@ func TestPacketBytes(t *testing.T) {
 			t.Errorf("%v: got  %x\nwant %x", tt.op, got, want)
 		}
 	}
+	cnp := Packet{BTH: BTH{Opcode: CNP, PKey: DefaultPKey, BECN: true, DestQP: 0x11}, Payload: make([]byte, 16)}
+	if got, want := cnp.Append(nil), append([]byte{0x81, 0, 0xff, 0xff, 0x40, 0, 0, 0x11}, make([]byte, 20)...); !bytes.Equal(got, want) {
+		t.Errorf("CNP: got  %x\nwant %x", got, want)
+	}
 }
 
 func TestPacketRoundTrip(t *testing.T) {
