@@ -54,6 +54,7 @@ type LoadResult struct {
 	Quarantined []string // names (or ids) of records with a wrong checksum
 	Revision    uint64   // of the newest event; 0 if there is none
 	NextID      uint64   // above every id ever stored
+	Damage      string   // "", or what an open found broken, mended and lost
 }
 
 // StoredEvent is one journal entry.

@@ -37,21 +37,25 @@ var (
 )
 
 // key gives the 8 bytes of an id or a revision.
-func key(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
+func key(n uint64) []byte { return appendKey(nil, n) }
+
+func appendKey(b []byte, n uint64) []byte { return binary.BigEndian.AppendUint64(b, n) }
 
 // frameSize gives the bytes of a frame.
 func frameSize(name string, value []byte) int {
 	return frameHead + len(name) + len(value) + frameTail
 }
 
-// appendFrame appends the frame of name and value under key to b. The caller
-// has checked their lengths.
-func appendFrame(b, key []byte, name string, value []byte) []byte {
+// appendFrame appends the frame of name and value, which may come in pieces,
+// under key to b. The caller has checked their lengths.
+func appendFrame(b, key []byte, name string, value ...[]byte) []byte {
 	start := len(b)
 	b = append(b, frameVersion)
 	b = binary.BigEndian.AppendUint16(b, uint16(len(name)))
 	b = append(b, name...)
-	b = append(b, value...)
+	for _, piece := range value {
+		b = append(b, piece...)
+	}
 	return binary.BigEndian.AppendUint32(b, checksum(key, b[start:]))
 }
 

@@ -100,6 +100,7 @@ type lost struct {
 	bucket   string
 	from, to []byte
 	why      string
+	freelist bool // not keys but the list of free pages
 }
 
 func (l lost) String() string {
@@ -132,7 +133,7 @@ type walker struct {
 // a sound tree, and the first error of entry.
 func walk(r io.ReaderAt, m meta, entry func(bucket string, sequence uint64, key, value []byte) error) ([]lost, error) {
 	w := &walker{r: r, meta: m, entry: entry}
-	if m.pages > 1<<40 {
+	if m.pages > 1<<32 {
 		return []lost{{why: fmt.Sprintf("meta page %d claims %d pages", m.slot, m.pages)}}, nil
 	}
 	w.seen = make([]uint64, m.pages/64+1)
@@ -142,7 +143,7 @@ func walk(r io.ReaderAt, m meta, entry func(bucket string, sequence uint64, key,
 }
 
 func (w *walker) lose(from, to []byte, format string, args ...any) {
-	w.lost = append(w.lost, lost{w.bucket, bytes.Clone(from), bytes.Clone(to), fmt.Sprintf(format, args...)})
+	w.lost = append(w.lost, lost{bucket: w.bucket, from: bytes.Clone(from), to: bytes.Clone(to), why: fmt.Sprintf(format, args...)})
 }
 
 // page reads a page with its overflow and marks it as met.
@@ -212,9 +213,9 @@ func (w *walker) content(b []byte, id uint64, from, to []byte, depth int) {
 }
 
 // slice gives size bytes at pos behind the entry at, if they are in the page.
-func slice(b []byte, at int, pos, size uint32) ([]byte, bool) {
-	start := int64(at) + int64(pos)
-	end := start + int64(size)
+func slice(b []byte, at int, pos, size int64) ([]byte, bool) {
+	start := int64(at) + pos
+	end := start + size
 	if start < pageHead || end > int64(len(b)) {
 		return nil, false
 	}
@@ -225,7 +226,7 @@ func (w *walker) branch(b []byte, id uint64, count int, from, to []byte, depth i
 	keys := make([][]byte, count)
 	for i := range keys {
 		at := pageHead + i*branchEntry
-		k, ok := slice(b, at, order.Uint32(b[at:]), order.Uint32(b[at+4:]))
+		k, ok := slice(b, at, int64(order.Uint32(b[at:])), int64(order.Uint32(b[at+4:])))
 		if !ok || !ordered(keys[:i], k, from, to) {
 			w.lose(from, to, "page %d: entry %d of %d is out of bounds or order", id, i, count)
 			return
@@ -258,13 +259,13 @@ func (w *walker) leaf(b []byte, id uint64, count int, from, to []byte, depth int
 	keys, values := make([][]byte, count), make([][]byte, count)
 	for i := range keys {
 		at := pageHead + i*leafEntry
-		size := order.Uint32(b[at+8:])
-		k, ok := slice(b, at, order.Uint32(b[at+4:]), size)
+		pos, size := int64(order.Uint32(b[at+4:])), int64(order.Uint32(b[at+8:]))
+		k, ok := slice(b, at, pos, size)
 		if !ok || !ordered(keys[:i], k, from, to) {
 			w.lose(from, to, "page %d: entry %d of %d is out of bounds or order", id, i, count)
 			return
 		}
-		v, ok := slice(b, at, order.Uint32(b[at+4:])+size, order.Uint32(b[at+12:]))
+		v, ok := slice(b, at, pos+size, int64(order.Uint32(b[at+12:])))
 		if !ok {
 			w.lose(from, to, "page %d: the value of entry %d of %d is out of bounds", id, i, count)
 			return
@@ -309,13 +310,15 @@ func (w *walker) inBucket(name string, value []byte, depth int) {
 // checkFreelist finds a list of free pages that names a page in use: bbolt
 // would write over it.
 func (w *walker) checkFreelist() {
-	w.bucket = ""
+	lose := func(format string, args ...any) {
+		w.lost = append(w.lost, lost{freelist: true, why: "list of free pages: " + fmt.Sprintf(format, args...)})
+	}
 	if w.meta.freelist == noFreelist {
 		return
 	}
 	b, err := w.page(w.meta.freelist)
 	if err != nil {
-		w.lose(nil, nil, "list of free pages: %v", err)
+		lose("%v", err)
 		return
 	}
 	ids, count := b[pageHead:], uint64(order.Uint16(b[10:]))
@@ -323,13 +326,13 @@ func (w *walker) checkFreelist() {
 		ids, count = ids[8:], order.Uint64(ids)
 	}
 	if order.Uint16(b[8:]) != freelistFlag || count > uint64(len(ids)/8) {
-		w.lose(nil, nil, "list of free pages: page %d is not one", w.meta.freelist)
+		lose("page %d is not one", w.meta.freelist)
 		return
 	}
 	for i := range count {
 		id := order.Uint64(ids[i*8:])
 		if id < 2 || id >= w.meta.pages || w.met(id) {
-			w.lose(nil, nil, "list of free pages names page %d, which is in use or outside the file", id)
+			lose("it names page %d, which is in use or outside the file", id)
 			return
 		}
 		w.seen[id/64] |= 1 << (id % 64)
