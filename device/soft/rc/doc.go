@@ -1,0 +1,42 @@
+// Package rc is the reliable connected transport of the software RoCE NIC, as
+// state machines without a clock, a socket, a lock or a goroutine.
+//
+// A Conn is the transport half of one queue pair. Work is posted to it, packets
+// that arrived for it are handed to Receive, and Transmit gives the packets
+// that should leave to a Sink. Time is an argument; Deadline says when Expire
+// wants to be called. So the driver of a Conn decides about batching and
+// scheduling, and a test can lose, repeat and reorder packets at will.
+//
+// Inside are two machines that share nothing but the queue pair's state:
+//
+//   - The requester (requester.go sends, completer.go takes the answers) keeps
+//     the send queue. Every packet of every work request has its PSN from the
+//     moment of posting; three PSNs say what is going on: una, the oldest one
+//     not acknowledged, next, the one to send next, and high, one past the
+//     newest ever sent. Loss is repaired by going back: next becomes una.
+//   - The responder (responder.go takes requests, response.go answers them)
+//     keeps the receive queue and the one PSN that it expects. Answers that
+//     carry data (READ, atomics) wait in a short list ordered by PSN; one flag
+//     says that an acknowledgement is due after them, one field holds the one
+//     NAK that may be due.
+//
+// Three choices are worth knowing:
+//
+//   - A long READ is sent as several READ requests of part of a window each.
+//     The wire allows it, and it is the only way for a requester to bound what
+//     arrives at its own receive buffer.
+//   - Acknowledgements are coalesced: the responder owes at most one, for the
+//     newest packet, and pays when Transmit is called. So a driver that takes a
+//     whole batch from its socket before it calls Transmit acknowledges once.
+//   - A NAK for a gap is honoured once for each PSN (as a responder sends it
+//     once), and only an expired ACK timer counts against retry_count.
+//
+// Limits: credits are advertised as 31, which turns end-to-end flow control
+// off. SEND with invalidate is refused as an invalid request. There is no path
+// migration. A Conn never enters SQE, which RC does not have. Checking the
+// P_Key of what arrives, the size of completion queues and the legality of
+// transitions are the caller's.
+//
+// Where the specification leaves a choice, the behaviour of Linux Soft-RoCE
+// (drivers/infiniband/sw/rxe) decided.
+package rc

@@ -1,0 +1,66 @@
+package rc
+
+import (
+	"fmt"
+
+	"github.com/accelfab/accelfab/device/ib"
+)
+
+// fault is what a responder finds wrong with a request.
+type fault uint8
+
+const (
+	noFault fault = iota
+	faultSequence
+	faultUnsupported
+	faultLength
+	faultTooLong
+	faultAlignment
+	faultResources
+	faultRemoteAccess
+	faultRecvSpace
+	faultRecvMemory
+)
+
+// faults says what becomes of a request that is wrong. Each takes the responder
+// to ERR with status, which the receive that the request used, if any, completes
+// with too. The requester gets the NAK and completes its request with the status
+// that nakStatus has for it, which takes it to ERR too.
+var faults = [...]struct {
+	nak    ib.NakCode
+	status ib.WCStatus
+	text   string
+}{
+	faultSequence:     {ib.InvalidRequest, ib.RemInvReqErr, "packet out of its place in a message"},
+	faultUnsupported:  {ib.InvalidRequest, ib.RemInvReqErr, "operation that this queue pair does not allow"},
+	faultLength:       {ib.InvalidRequest, ib.RemInvReqErr, "payload of the wrong length for its place in a message"},
+	faultTooLong:      {ib.InvalidRequest, ib.RemInvReqErr, "message of more than 2^31 bytes"},
+	faultAlignment:    {ib.InvalidRequest, ib.RemInvReqErr, "atomic operation on an address that is not a multiple of 8"},
+	faultResources:    {ib.InvalidRequest, ib.RemInvReqErr, "more READs and atomics at once than max_dest_rd_atomic"},
+	faultRemoteAccess: {ib.RemoteAccessError, ib.RemAccessErr, "R_Key, range or access not valid in this protection domain"},
+	faultRecvSpace:    {ib.InvalidRequest, ib.LocLenErr, "message longer than the receive posted for it"},
+	faultRecvMemory:   {ib.RemoteOperationalError, ib.LocProtErr, "memory of the receive not writable in this protection domain"},
+}
+
+// nakStatus is what a requester completes with.
+var nakStatus = map[ib.NakCode]ib.WCStatus{
+	ib.InvalidRequest:         ib.RemInvReqErr,
+	ib.RemoteAccessError:      ib.RemAccessErr,
+	ib.RemoteOperationalError: ib.RemOpErr,
+	ib.InvalidRDRequest:       ib.RemInvReqErr,
+}
+
+// remoteFailure gives the status and the reason of a NAK of w.
+func remoteFailure(code ib.NakCode, w *sendWork, qpn ib.QPN, psn ib.PSN) (ib.WCStatus, string) {
+	status, ok := nakStatus[code]
+	if !ok {
+		status = ib.RemOpErr
+	}
+	reason := fmt.Sprintf("QPN 0x%x answered PSN 0x%06x with NAK %v", qpn, psn, code)
+	if wc := w.wcOpcode(); wc != ib.WCSend {
+		reason += fmt.Sprintf(": %v of %d bytes at 0x%x with R_Key 0x%08x", wc, w.length, w.RemoteAddr, uint32(w.RKey))
+	} else {
+		reason += fmt.Sprintf(": SEND of %d bytes", w.length)
+	}
+	return status, reason
+}

@@ -1,0 +1,307 @@
+package rc
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/accelfab/accelfab/device"
+	"github.com/accelfab/accelfab/device/ib"
+)
+
+// requester is the sending half: the send queue and how far it got. The PSNs
+// una, next and high follow each other in this order, at most 2^23 apart; the
+// head of the queue is the work that una belongs to.
+type requester struct {
+	work   queue[sendWork]
+	post   ib.PSN // first PSN of the work posted next
+	una    ib.PSN // oldest PSN not acknowledged
+	next   ib.PSN // the one to send next
+	high   ib.PSN // one past the newest ever sent
+	cursor int    // index of the work that next belongs to
+
+	// reads counts the READ requests and atomics between una and next, of which
+	// there are at most maxReads. A READ request asks for at most chunk
+	// packets, and its bounds are multiples of chunk from the work's first PSN.
+	reads, maxReads int
+	chunk           int
+
+	window   window
+	ackEvery int // packets from one that asks for an acknowledgement to the next
+	sinceAck int
+
+	timers retryTimers
+
+	// blocked is the first PSN of work that failed locally: it completes with
+	// an error when all work before it is done.
+	blocked     bool
+	blockedAt   ib.PSN
+	blockReason string
+}
+
+// sendWork is an entry of the send queue.
+type sendWork struct {
+	device.WorkRequest // owns its SGL
+	length             uint32
+	psn                ib.PSN // of the first packet
+	packets            int    // PSNs taken; at least 1
+}
+
+// answered reports whether the work completes by an answer with data rather
+// than by an acknowledgement.
+func (w *sendWork) answered() bool {
+	return w.Opcode >= device.WorkRead && w.Opcode <= device.WorkFetchAdd
+}
+
+func (w *sendWork) end() ib.PSN { return w.psn.Add(w.packets) }
+
+func (w *sendWork) wcOpcode() ib.WCOpcode {
+	switch w.Opcode {
+	case device.WorkWrite, device.WorkWriteImm:
+		return ib.WCRDMAWrite
+	case device.WorkRead:
+		return ib.WCRDMARead
+	case device.WorkCompareSwap:
+		return ib.WCCompSwap
+	case device.WorkFetchAdd:
+		return ib.WCFetchAdd
+	}
+	return ib.WCSend
+}
+
+// distance counts the packets from one PSN to a later one, 0 to 2^24-1.
+func distance(from, to ib.PSN) int { return int((to - from) & (1<<24 - 1)) }
+
+func (r *requester) start(t device.ToRTS, window int) {
+	r.post, r.una, r.next, r.high = t.PSN, t.PSN, t.PSN, t.PSN
+	r.maxReads = t.MaxRDAtomic
+	r.chunk = max(1, window/min(max(1, t.MaxRDAtomic), 4))
+	r.ackEvery = max(1, min(32, window/4))
+	r.window.start(window)
+	r.timers.start(t)
+}
+
+// stop forgets what was sent: the queue is about to be flushed.
+func (r *requester) stop() {
+	r.una, r.next, r.high = r.post, r.post, r.post
+	r.timers.clear()
+}
+
+// outstanding counts the packets sent since una in this pass.
+func (r *requester) outstanding() int { return distance(r.una, r.next) }
+
+func (r *requester) deadline() time.Time {
+	if !r.timers.rnrUntil.IsZero() {
+		return r.timers.rnrUntil
+	}
+	return r.timers.ackUntil
+}
+
+func (c *Conn) postSend(wr *device.WorkRequest) error {
+	r := &c.requester
+	length := lengthOf(wr.SGL)
+	switch {
+	case wr.Opcode < device.WorkSend || wr.Opcode > device.WorkFetchAdd:
+		return &device.FieldError{Field: "opcode", Problem: fmt.Sprintf("%d is none of a send queue", wr.Opcode)}
+	case len(wr.SGL) > c.cfg.SGE:
+		return &device.FieldError{Field: "sgl", Problem: fmt.Sprintf("has %d entries: at most %d", len(wr.SGL), c.cfg.SGE)}
+	case length > MaxMessage:
+		return &device.FieldError{Field: "sgl", Problem: fmt.Sprintf("has %d bytes: at most %d", length, uint64(MaxMessage))}
+	case wr.Opcode >= device.WorkCompareSwap && length != 8:
+		return &device.FieldError{Field: "sgl", Problem: fmt.Sprintf("has %d bytes: an atomic operation gives 8", length)}
+	case wr.Opcode >= device.WorkRead && r.maxReads == 0 && c.state != ib.Err:
+		return &device.FieldError{Field: "opcode", Problem: "READ and atomics need a max_rd_atomic of at least 1; it is 0"}
+	}
+	w := r.work.push()
+	if w == nil {
+		return &device.LimitError{Kind: "send_wr", Asked: 1, Limit: uint64(c.cfg.SendWR)}
+	}
+	sgl := append(w.SGL[:0], wr.SGL...)
+	*w = sendWork{WorkRequest: *wr, length: uint32(length), psn: r.post, packets: 1}
+	w.SGL, w.Dest = sgl, nil
+	if c.state == ib.Err {
+		c.completeSend(w, ib.WRFlushErr)
+		return nil
+	}
+	if wr.Opcode <= device.WorkRead && length > 0 {
+		w.packets = int((length + uint64(c.mtu) - 1) / uint64(c.mtu))
+	}
+	r.post = w.end()
+	return nil
+}
+
+// readyToSend reports whether a request may leave now.
+func (c *Conn) readyToSend() bool {
+	r := &c.requester
+	if c.state != ib.RTS && c.state != ib.SQD || r.cursor >= r.work.count || !r.timers.rnrUntil.IsZero() {
+		return false
+	}
+	w := r.work.at(r.cursor)
+	switch {
+	case r.blocked && w.psn == r.blockedAt:
+		return false
+	case c.state == ib.SQD && !r.started(w):
+		return false
+	case !w.answered():
+		return r.outstanding() < r.window.size
+	case r.reads >= r.maxReads:
+		return false
+	}
+	out, n := r.outstanding(), r.chunkAt(w)
+	return out == 0 || out+n <= r.window.size
+}
+
+// started reports whether a packet of w was ever sent.
+func (r *requester) started(w *sendWork) bool {
+	return distance(w.psn, r.una) < w.packets && w.psn != r.una || distance(r.una, w.psn) < distance(r.una, r.high)
+}
+
+// chunkAt counts the packets that a READ request at next asks for.
+func (r *requester) chunkAt(w *sendWork) int {
+	if w.Opcode != device.WorkRead {
+		return 1
+	}
+	done := distance(w.psn, r.next)
+	return min(w.packets, done-done%r.chunk+r.chunk) - done
+}
+
+// sendRequests sends up to budget requests.
+func (c *Conn) sendRequests(now time.Time, sink Sink, budget int) (sent int) {
+	r := &c.requester
+	for sent < budget && c.readyToSend() {
+		w := r.work.at(r.cursor)
+		n := 1
+		if w.answered() {
+			n = r.chunkAt(w)
+			c.buildAnswered(w, n)
+			r.reads++
+		} else if bad := c.buildData(w); bad != nil {
+			c.block(w, bad)
+			break
+		}
+		if distance(r.una, r.next) < distance(r.una, r.high) {
+			c.counters.Retransmits++
+		}
+		r.next = r.next.Add(n)
+		if distance(r.una, r.next) > distance(r.una, r.high) {
+			r.high = r.next
+		}
+		if r.next == w.end() {
+			r.cursor++
+		}
+		sink.Send(&c.packet)
+		sent++
+	}
+	if sent > 0 {
+		r.timers.sent(now)
+	}
+	return sent
+}
+
+// buildAnswered makes the READ request for n packets at next, or the atomic.
+func (c *Conn) buildAnswered(w *sendWork, n int) {
+	p, r := &c.packet, &c.requester
+	p.BTH = ib.BTH{PKey: c.pkey, DestQP: c.remote, PSN: r.next, AckReq: true}
+	p.Payload = nil
+	r.sinceAck = 0
+	switch w.Opcode {
+	case device.WorkRead:
+		p.Opcode = ib.RCRDMAReadRequest
+		offset := uint64(distance(w.psn, r.next)) * uint64(c.mtu)
+		length := min(uint64(w.length)-offset, uint64(n)*uint64(c.mtu))
+		p.RETH = ib.RETH{VA: w.RemoteAddr + offset, RKey: w.RKey, Length: uint32(length)}
+	case device.WorkCompareSwap:
+		p.Opcode = ib.RCCompareSwap
+		p.AtomicETH = ib.AtomicETH{VA: w.RemoteAddr, RKey: w.RKey, Swap: w.Swap, Compare: w.Compare}
+	case device.WorkFetchAdd:
+		p.Opcode = ib.RCFetchAdd
+		p.AtomicETH = ib.AtomicETH{VA: w.RemoteAddr, RKey: w.RKey, Swap: w.Compare}
+	}
+}
+
+// buildData makes the packet at next of a SEND or WRITE. It returns the entry
+// of the list that is not readable, nil if all went well.
+func (c *Conn) buildData(w *sendWork) (bad *device.SGE) {
+	p, r := &c.packet, &c.requester
+	index := distance(w.psn, r.next)
+	offset := uint32(index) * uint32(c.mtu)
+	first, last := index == 0, index == w.packets-1
+	if p.Payload, bad = c.gather(w.SGL, offset, min(w.length-offset, uint32(c.mtu))); bad != nil {
+		return bad
+	}
+	r.sinceAck++
+	ack := last || r.sinceAck >= r.ackEvery || r.outstanding()+1 >= r.window.size
+	if ack {
+		r.sinceAck = 0
+	}
+	p.BTH = ib.BTH{
+		Opcode: dataOpcode(w.Opcode, first, last),
+		PKey:   c.pkey, DestQP: c.remote, PSN: r.next, AckReq: ack,
+		SolicitedEvent: last && w.Solicited && w.Opcode != device.WorkWrite,
+	}
+	p.RETH = ib.RETH{VA: w.RemoteAddr, RKey: w.RKey, Length: w.length}
+	p.Imm = ib.ImmDt(w.Imm)
+	return nil
+}
+
+// dataOpcode gives the opcode of a packet by its place in a message.
+func dataOpcode(op device.WorkOpcode, first, last bool) ib.Opcode {
+	o := ib.RCSendFirst
+	if op == device.WorkWrite || op == device.WorkWriteImm {
+		o = ib.RCRDMAWriteFirst
+	}
+	imm := ib.Opcode(0)
+	if op == device.WorkSendImm || op == device.WorkWriteImm {
+		imm = 1
+	}
+	switch { // FIRST, MIDDLE, LAST, LAST with immediate, ONLY, ONLY with immediate
+	case first && last:
+		return o + 4 + imm
+	case last:
+		return o + 2 + imm
+	case first:
+		return o
+	}
+	return o + 1
+}
+
+// block stops sending at work whose own memory is not right.
+func (c *Conn) block(w *sendWork, bad *device.SGE) {
+	r := &c.requester
+	r.blocked, r.blockedAt = true, w.psn
+	r.blockReason = localReason(bad, "readable")
+	c.checkBlocked()
+}
+
+// checkBlocked fails blocked work when it is the oldest.
+func (c *Conn) checkBlocked() {
+	r := &c.requester
+	if w := r.work.head(); r.blocked && w != nil && w.psn == r.blockedAt {
+		c.failSend(ib.LocProtErr, r.blockReason)
+	}
+}
+
+func localReason(e *device.SGE, what string) string {
+	return fmt.Sprintf("local memory 0x%x, %d bytes, L_Key 0x%08x is not %s in this protection domain", e.Address, e.Length, uint32(e.LKey), what)
+}
+
+// completeSend completes the head of the send queue.
+func (c *Conn) completeSend(w *sendWork, status ib.WCStatus) {
+	if w.Signaled || status != ib.Success {
+		wc := device.Completion{ID: w.ID, Status: status, Opcode: w.wcOpcode()}
+		if w.answered() && status == ib.Success {
+			wc.Length = w.length
+		}
+		c.complete(wc)
+	}
+	r := &c.requester
+	r.work.pop()
+	r.cursor = max(0, r.cursor-1)
+}
+
+// failSend completes the head of the send queue with an error, which takes the
+// queue pair to ERR.
+func (c *Conn) failSend(status ib.WCStatus, reason string) {
+	c.completeSend(c.requester.work.head(), status)
+	c.responder.stop()
+	c.fail(status, reason)
+}
