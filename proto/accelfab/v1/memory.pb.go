@@ -1279,8 +1279,10 @@ type ProtectionDomain struct {
 	MemoryRegionCount uint32 `protobuf:"varint,10,opt,name=memory_region_count,json=memoryRegionCount,proto3" json:"memory_region_count,omitempty"`
 	// Queue pairs in it.
 	QueuePairCount uint32 `protobuf:"varint,11,opt,name=queue_pair_count,json=queuePairCount,proto3" json:"queue_pair_count,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// For people: why the protection domain is not as asked and what to do. Empty while reason is.
+	Message       string `protobuf:"bytes,12,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ProtectionDomain) Reset() {
@@ -1390,6 +1392,13 @@ func (x *ProtectionDomain) GetQueuePairCount() uint32 {
 	return 0
 }
 
+func (x *ProtectionDomain) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
 // A piece of device memory.
 type Buffer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1422,8 +1431,10 @@ type Buffer struct {
 	DeviceAddress uint64 `protobuf:"varint,12,opt,name=device_address,json=deviceAddress,proto3" json:"device_address,omitempty"`
 	// Memory regions on it.
 	MemoryRegionCount uint32 `protobuf:"varint,13,opt,name=memory_region_count,json=memoryRegionCount,proto3" json:"memory_region_count,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// For people: why the buffer is not as asked and what to do. Empty while reason is.
+	Message       string `protobuf:"bytes,14,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Buffer) Reset() {
@@ -1547,6 +1558,13 @@ func (x *Buffer) GetMemoryRegionCount() uint32 {
 	return 0
 }
 
+func (x *Buffer) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
 // A range of a buffer that queue pairs may touch.
 type MemoryRegion struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1587,7 +1605,9 @@ type MemoryRegion struct {
 	// Key for work requests of peers. Shown to the owner; 0 to anyone else.
 	Rkey uint32 `protobuf:"varint,16,opt,name=rkey,proto3" json:"rkey,omitempty"`
 	// The address by which work requests, local and remote, name the first byte.
-	Iova          uint64 `protobuf:"varint,17,opt,name=iova,proto3" json:"iova,omitempty"`
+	Iova uint64 `protobuf:"varint,17,opt,name=iova,proto3" json:"iova,omitempty"`
+	// For people: why the memory region is not as asked and what to do. Empty while reason is.
+	Message       string `protobuf:"bytes,18,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1741,6 +1761,13 @@ func (x *MemoryRegion) GetIova() uint64 {
 	return 0
 }
 
+func (x *MemoryRegion) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
 var File_accelfab_v1_memory_proto protoreflect.FileDescriptor
 
 const file_accelfab_v1_memory_proto_rawDesc = "" +
@@ -1817,7 +1844,7 @@ const file_accelfab_v1_memory_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tB\x1d\xe0A\x02\xfaA\x17\n" +
 	"\x15accelfab/MemoryRegionR\x04name\x12\x17\n" +
 	"\x04etag\x18\x02 \x01(\tB\x03\xe0A\x01R\x04etag\x12(\n" +
-	"\rvalidate_only\x18\x03 \x01(\bB\x03\xe0A\x01R\fvalidateOnly\"\xb3\x06\n" +
+	"\rvalidate_only\x18\x03 \x01(\bB\x03\xe0A\x01R\fvalidateOnly\"\xd2\x06\n" +
 	"\x10ProtectionDomain\x12\x17\n" +
 	"\x04name\x18\x01 \x01(\tB\x03\xe0A\bR\x04name\x12\x15\n" +
 	"\x03uid\x18\x02 \x01(\tB\x03\xe0A\x03R\x03uid\x12\x17\n" +
@@ -1832,7 +1859,8 @@ const file_accelfab_v1_memory_proto_rawDesc = "" +
 	"\x10accelfab/SessionR\asession\x123\n" +
 	"\x13memory_region_count\x18\n" +
 	" \x01(\rB\x03\xe0A\x03R\x11memoryRegionCount\x12-\n" +
-	"\x10queue_pair_count\x18\v \x01(\rB\x03\xe0A\x03R\x0equeuePairCount\x1a9\n" +
+	"\x10queue_pair_count\x18\v \x01(\rB\x03\xe0A\x03R\x0equeuePairCount\x12\x1d\n" +
+	"\amessage\x18\f \x01(\tB\x03\xe0A\x03R\amessage\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"f\n" +
@@ -1843,7 +1871,7 @@ const file_accelfab_v1_memory_proto_rawDesc = "" +
 	"\n" +
 	"STATE_LOST\x10\x03\x12\x12\n" +
 	"\x0eSTATE_DELETING\x10\x04:\x89\x01\xeaA\x85\x01\n" +
-	"\x19accelfab/ProtectionDomain\x12Cnodes/{node}/devices/{device}/protectionDomains/{protection_domain}*\x11protectionDomains2\x10protectionDomain\"\xb5\x06\n" +
+	"\x19accelfab/ProtectionDomain\x12Cnodes/{node}/devices/{device}/protectionDomains/{protection_domain}*\x11protectionDomains2\x10protectionDomain\"\xd4\x06\n" +
 	"\x06Buffer\x12\x17\n" +
 	"\x04name\x18\x01 \x01(\tB\x03\xe0A\bR\x04name\x12\x15\n" +
 	"\x03uid\x18\x02 \x01(\tB\x03\xe0A\x03R\x03uid\x12\x17\n" +
@@ -1861,7 +1889,8 @@ const file_accelfab_v1_memory_proto_rawDesc = "" +
 	" \x01(\x04B\x06\xe0A\x02\xe0A\x05R\tsizeBytes\x12/\n" +
 	"\x0falignment_bytes\x18\v \x01(\x04B\x06\xe0A\x01\xe0A\x05R\x0ealignmentBytes\x12*\n" +
 	"\x0edevice_address\x18\f \x01(\x04B\x03\xe0A\x03R\rdeviceAddress\x123\n" +
-	"\x13memory_region_count\x18\r \x01(\rB\x03\xe0A\x03R\x11memoryRegionCount\x1a9\n" +
+	"\x13memory_region_count\x18\r \x01(\rB\x03\xe0A\x03R\x11memoryRegionCount\x12\x1d\n" +
+	"\amessage\x18\x0e \x01(\tB\x03\xe0A\x03R\amessage\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"f\n" +
@@ -1872,7 +1901,7 @@ const file_accelfab_v1_memory_proto_rawDesc = "" +
 	"\n" +
 	"STATE_LOST\x10\x03\x12\x12\n" +
 	"\x0eSTATE_DELETING\x10\x04:U\xeaAR\n" +
-	"\x0faccelfab/Buffer\x12.nodes/{node}/devices/{device}/buffers/{buffer}*\abuffers2\x06buffer\"\x85\t\n" +
+	"\x0faccelfab/Buffer\x12.nodes/{node}/devices/{device}/buffers/{buffer}*\abuffers2\x06buffer\"\xa4\t\n" +
 	"\fMemoryRegion\x12\x17\n" +
 	"\x04name\x18\x01 \x01(\tB\x03\xe0A\bR\x04name\x12\x15\n" +
 	"\x03uid\x18\x02 \x01(\tB\x03\xe0A\x03R\x03uid\x12\x17\n" +
@@ -1894,7 +1923,8 @@ const file_accelfab_v1_memory_proto_rawDesc = "" +
 	"\x06access\x18\x0e \x03(\x0e2 .accelfab.v1.MemoryRegion.AccessB\x06\xe0A\x01\xe0A\x05R\x06access\x12\x17\n" +
 	"\x04lkey\x18\x0f \x01(\rB\x03\xe0A\x03R\x04lkey\x12\x17\n" +
 	"\x04rkey\x18\x10 \x01(\rB\x03\xe0A\x03R\x04rkey\x12\x17\n" +
-	"\x04iova\x18\x11 \x01(\x04B\x03\xe0A\x03R\x04iova\x1a9\n" +
+	"\x04iova\x18\x11 \x01(\x04B\x03\xe0A\x03R\x04iova\x12\x1d\n" +
+	"\amessage\x18\x12 \x01(\tB\x03\xe0A\x03R\amessage\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"f\n" +

@@ -1012,7 +1012,9 @@ type QueuePair struct {
 	// RoCE v2 entry of the port's table.
 	LocalEndpoint *QueuePair_Endpoint `protobuf:"bytes,17,opt,name=local_endpoint,json=localEndpoint,proto3" json:"local_endpoint,omitempty"`
 	// Set while state is SQE or ERR and the device tells why.
-	Error         *QueuePair_Error `protobuf:"bytes,18,opt,name=error,proto3" json:"error,omitempty"`
+	Error *QueuePair_Error `protobuf:"bytes,18,opt,name=error,proto3" json:"error,omitempty"`
+	// For people: why the queue pair is not as asked and what to do. Empty while reason is.
+	Message       string `protobuf:"bytes,19,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1171,6 +1173,13 @@ func (x *QueuePair) GetError() *QueuePair_Error {
 		return x.Error
 	}
 	return nil
+}
+
+func (x *QueuePair) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
 }
 
 // Sizes of the queues. The reply holds what the device gave, which is at least what was asked.
@@ -1630,7 +1639,7 @@ const file_accelfab_v1_queue_pair_proto_rawDesc = "" +
 	"\x1cBatchDeleteQueuePairsRequest\x122\n" +
 	"\x06parent\x18\x01 \x01(\tB\x1a\xe0A\x02\xfaA\x14\x12\x12accelfab/QueuePairR\x06parent\x12D\n" +
 	"\brequests\x18\x02 \x03(\v2#.accelfab.v1.DeleteQueuePairRequestB\x03\xe0A\x02R\brequests\x12(\n" +
-	"\rvalidate_only\x18\x03 \x01(\bB\x03\xe0A\x01R\fvalidateOnly\"\xcb\x14\n" +
+	"\rvalidate_only\x18\x03 \x01(\bB\x03\xe0A\x01R\fvalidateOnly\"\xea\x14\n" +
 	"\tQueuePair\x12\x17\n" +
 	"\x04name\x18\x01 \x01(\tB\x03\xe0A\bR\x04name\x12\x15\n" +
 	"\x03uid\x18\x02 \x01(\tB\x03\xe0A\x03R\x03uid\x12\x17\n" +
@@ -1657,7 +1666,8 @@ const file_accelfab_v1_queue_pair_proto_rawDesc = "" +
 	"attributes\x18\x10 \x01(\v2!.accelfab.v1.QueuePair.AttributesB\x03\xe0A\x01R\n" +
 	"attributes\x12K\n" +
 	"\x0elocal_endpoint\x18\x11 \x01(\v2\x1f.accelfab.v1.QueuePair.EndpointB\x03\xe0A\x03R\rlocalEndpoint\x127\n" +
-	"\x05error\x18\x12 \x01(\v2\x1c.accelfab.v1.QueuePair.ErrorB\x03\xe0A\x03R\x05error\x1a_\n" +
+	"\x05error\x18\x12 \x01(\v2\x1c.accelfab.v1.QueuePair.ErrorB\x03\xe0A\x03R\x05error\x12\x1d\n" +
+	"\amessage\x18\x13 \x01(\tB\x03\xe0A\x03R\amessage\x1a_\n" +
 	"\n" +
 	"Capacities\x12\x1c\n" +
 	"\asend_wr\x18\x01 \x01(\rB\x03\xe0A\x01R\x06sendWr\x12\x1c\n" +

@@ -636,7 +636,9 @@ type Session struct {
 	// Fencing token: grows whenever the session changes hands, from 1.
 	Generation uint64 `protobuf:"varint,16,opt,name=generation,proto3" json:"generation,omitempty"`
 	// What it owns.
-	Usage         *Session_Usage `protobuf:"bytes,17,opt,name=usage,proto3" json:"usage,omitempty"`
+	Usage *Session_Usage `protobuf:"bytes,17,opt,name=usage,proto3" json:"usage,omitempty"`
+	// For people: why the session is not as asked and what to do. Empty while reason is.
+	Message       string `protobuf:"bytes,18,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -788,6 +790,13 @@ func (x *Session) GetUsage() *Session_Usage {
 		return x.Usage
 	}
 	return nil
+}
+
+func (x *Session) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
 }
 
 // Who opened a session, as the server saw it on the connection.
@@ -987,7 +996,7 @@ const file_accelfab_v1_session_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tB\x18\xe0A\x02\xfaA\x12\n" +
 	"\x10accelfab/SessionR\x04name\x12\x17\n" +
 	"\x04etag\x18\x02 \x01(\tB\x03\xe0A\x01R\x04etag\x12(\n" +
-	"\rvalidate_only\x18\x03 \x01(\bB\x03\xe0A\x01R\fvalidateOnly\"\x93\v\n" +
+	"\rvalidate_only\x18\x03 \x01(\bB\x03\xe0A\x01R\fvalidateOnly\"\xb2\v\n" +
 	"\aSession\x12\x17\n" +
 	"\x04name\x18\x01 \x01(\tB\x03\xe0A\bR\x04name\x12\x15\n" +
 	"\x03uid\x18\x02 \x01(\tB\x03\xe0A\x03R\x03uid\x12\x17\n" +
@@ -1011,7 +1020,8 @@ const file_accelfab_v1_session_proto_rawDesc = "" +
 	"\n" +
 	"generation\x18\x10 \x01(\x04B\x03\xe0A\x03R\n" +
 	"generation\x125\n" +
-	"\x05usage\x18\x11 \x01(\v2\x1a.accelfab.v1.Session.UsageB\x03\xe0A\x03R\x05usage\x1am\n" +
+	"\x05usage\x18\x11 \x01(\v2\x1a.accelfab.v1.Session.UsageB\x03\xe0A\x03R\x05usage\x12\x1d\n" +
+	"\amessage\x18\x12 \x01(\tB\x03\xe0A\x03R\amessage\x1am\n" +
 	"\x05Owner\x12\x1f\n" +
 	"\bidentity\x18\x01 \x01(\tB\x03\xe0A\x03R\bidentity\x12\x15\n" +
 	"\x03uid\x18\x02 \x01(\rB\x03\xe0A\x03R\x03uid\x12\x15\n" +
