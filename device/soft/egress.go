@@ -1,0 +1,127 @@
+package soft
+
+import (
+	"encoding/binary"
+	"errors"
+	"net/netip"
+	"sync"
+	"syscall"
+
+	"github.com/accelfab/accelfab/device/ib"
+)
+
+// path is where the packets of a queue pair go.
+type path struct {
+	to     netip.AddrPort
+	oob    []byte // control messages of traffic class and hop limit
+	pseudo ib.PseudoIPv4
+}
+
+func newPath(from, to netip.Addr, trafficClass, hopLimit uint8) path {
+	return path{
+		to:  netip.AddrPortFrom(to, ib.UDPPort),
+		oob: appendPath(nil, trafficClass, hopLimit),
+		pseudo: ib.PseudoIPv4{
+			Src: from.As4(), Dst: to.As4(),
+			SrcPort: ib.UDPPort, DstPort: ib.UDPPort, DontFragment: true,
+		},
+	}
+}
+
+// batch gathers packets of one queue pair and sends them in few calls. It
+// implements rc.Sink. Headers and payload are copied once, to here.
+type batch struct {
+	port *port
+	path *path
+	b    []byte
+	runs []run
+	oob  []byte
+}
+
+// run is packets that leave in one call: all of one size but the last, which
+// may be shorter. Packet i of it gets the IP identification i.
+type run struct {
+	end     int // in batch.b
+	segment int // bytes of a packet
+	count   int
+	closed  bool // by a shorter packet
+}
+
+// batches are for use again: a queue pair that has nothing to send has none.
+var batches = sync.Pool{New: func() any { return &batch{b: make([]byte, 0, maxDatagrams)} }}
+
+// maxPacket is the most bytes that a packet has beside its payload: BTH, the
+// largest two extension headers, pad and ICRC.
+const maxPacket = ib.BTHLen + ib.AtomicETHLen + ib.AETHLen + 3 + ib.ICRCLen
+
+// packetsOf is how many packets of a path MTU a batch holds.
+func packetsOf(mtu ib.MTU) int { return min(maxDatagrams/(mtu.Bytes()+maxPacket), maxSegments) }
+
+// Send implements rc.Sink.
+func (t *batch) Send(p *ib.Packet) {
+	start := len(t.b)
+	t.b = p.Append(t.b)
+	size := len(t.b) - start + ib.ICRCLen
+	r := t.runOf(size)
+	pseudo := t.path.pseudo
+	pseudo.ID = uint16(r.count)
+	t.b = ib.AppendICRC(t.b, pseudo.ICRC(t.b[start:]))
+	r.end = len(t.b)
+	r.count++
+	r.closed = size < r.segment
+}
+
+// runOf gives the run that a packet of size bytes goes to.
+func (t *batch) runOf(size int) *run {
+	if n := len(t.runs); n > 0 && t.port.socket.segments.Load() {
+		if r := &t.runs[n-1]; !r.closed && size <= r.segment && r.count < maxSegments {
+			return r
+		}
+	}
+	t.runs = append(t.runs, run{segment: size})
+	return &t.runs[len(t.runs)-1]
+}
+
+// flush sends what was gathered. What the network does not take is lost, as it
+// may be anywhere on the way.
+func (t *batch) flush() {
+	start := 0
+	for _, r := range t.runs {
+		if t.port.up.Load() {
+			t.send(t.b[start:r.end], r)
+		}
+		start = r.end
+	}
+	t.b, t.runs = t.b[:0], t.runs[:0]
+}
+
+func (t *batch) send(b []byte, r run) {
+	oob := t.path.oob
+	if r.count > 1 {
+		t.oob = appendSegment(append(t.oob[:0], oob...), r.segment)
+		oob = t.oob
+	}
+	err := t.port.socket.write(b, oob, t.path.to)
+	if r.count > 1 && (errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.EIO) || errors.Is(err, syscall.EMSGSIZE)) {
+		// This interface does not cut calls into packets.
+		t.port.socket.segments.Store(false)
+		t.sendSingly(b, r.segment)
+		return
+	}
+	if err == nil {
+		t.port.xmitPackets.Add(uint64(r.count))
+		t.port.xmitBytes.Add(uint64(len(b)))
+	}
+}
+
+// sendSingly sends the packets of a run one a call, which gives each the IP
+// identification 0.
+func (t *batch) sendSingly(b []byte, segment int) {
+	for len(b) > 0 {
+		p := b[:min(segment, len(b))]
+		b = b[len(p):]
+		body, _, _ := ib.CutICRC(p)
+		binary.LittleEndian.PutUint32(p[len(body):], t.path.pseudo.ICRC(body))
+		t.send(p, run{segment: len(p), count: 1})
+	}
+}

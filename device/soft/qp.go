@@ -1,0 +1,183 @@
+package soft
+
+import (
+	"fmt"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/accelfab/accelfab/device"
+	"github.com/accelfab/accelfab/device/ib"
+	"github.com/accelfab/accelfab/device/soft/rc"
+)
+
+// queuePair is one queue pair: its transport and what drives it.
+type queuePair struct {
+	card *card
+	port *port
+	// peer is who may send to it, nil while it takes no packets. It is read
+	// without the lock, to turn packets away early.
+	peer atomic.Pointer[peer]
+
+	mu    sync.Mutex
+	info  device.QueuePair
+	pkey  ib.PKey
+	conn  *rc.Conn // nil once destroyed
+	path  path
+	alarm time.Time // when the timers will call; zero: not at all
+
+	completions completionQueue
+}
+
+type peer struct {
+	addr netip.Addr
+	pkey ib.PKey
+}
+
+// rounds is how many batches a queue pair sends before others have their turn.
+const rounds = 8
+
+// beginReceive locks the queue pair and the regions for packets. It reports
+// false, and locks nothing, if the queue pair takes none.
+func (qp *queuePair) beginReceive() bool {
+	qp.mu.Lock()
+	if qp.conn == nil {
+		qp.mu.Unlock()
+		return false
+	}
+	qp.card.regions.mu.RLock()
+	return true
+}
+
+// endReceive lets out what the packets called for.
+func (qp *queuePair) endReceive(now time.Time) {
+	qp.card.regions.mu.RUnlock()
+	qp.transmit(now)
+	qp.settle()
+	qp.mu.Unlock()
+}
+
+// alarmed is called by the timers at the time that was set.
+func (qp *queuePair) alarmed(at time.Time) {
+	qp.mu.Lock()
+	defer qp.mu.Unlock()
+	if qp.conn == nil || !qp.alarm.Equal(at) {
+		return // destroyed, or an earlier alarm took its place
+	}
+	qp.alarm = time.Time{}
+	now := time.Now()
+	qp.conn.Expire(now)
+	qp.transmit(now)
+	qp.settle()
+}
+
+// transmit sends what may leave now, and sets the alarm for the rest. The lock
+// is held, so that packets leave in order.
+func (qp *queuePair) transmit(now time.Time) {
+	if s := qp.conn.State(); s != ib.RTR && s != ib.RTS && s != ib.SQD {
+		return
+	}
+	t := batches.Get().(*batch)
+	t.port, t.path = qp.port, &qp.path
+	budget := packetsOf(qp.info.PathMTU)
+	more := true
+	for range rounds {
+		qp.card.regions.mu.RLock()
+		more = qp.conn.Transmit(now, t, budget)
+		qp.card.regions.mu.RUnlock()
+		t.flush()
+		if !more {
+			break
+		}
+	}
+	t.port, t.path = nil, nil
+	batches.Put(t)
+	at := qp.conn.Deadline()
+	if more {
+		at = now
+	}
+	if !at.IsZero() && (qp.alarm.IsZero() || at.Before(qp.alarm)) {
+		qp.alarm = at
+		qp.card.timers.set(qp, at)
+	}
+}
+
+// settle delivers completions and counters, and notices a failure. The lock is
+// held.
+func (qp *queuePair) settle() {
+	qp.port.add(qp.conn.TakeCounters())
+	if full := qp.completions.take(qp.conn); full != "" && qp.conn.State() != ib.Err {
+		qp.conn.Modify(time.Now(), device.ToErr{})
+		qp.completions.take(qp.conn) // flushes that find no room are lost
+		qp.fail(ib.GeneralErr, full)
+		return
+	}
+	if qp.conn.State() == ib.Err && qp.info.State != ib.Err {
+		status, reason := qp.conn.Failure()
+		qp.fail(status, reason)
+	}
+}
+
+// fail notes that the device itself moved the queue pair to ERR.
+func (qp *queuePair) fail(status ib.WCStatus, reason string) {
+	qp.info.State = ib.Err
+	if qp.info.Status == ib.Success {
+		qp.info.Status, qp.info.Reason = status, reason
+	}
+	qp.peer.Store(nil)
+	qp.card.events.post(device.Event{Kind: device.QueuePairChanged, Port: -1, QP: qp.info.UID})
+}
+
+// destroy drops all work. Nothing reaches the queue pair after it.
+func (qp *queuePair) destroy() {
+	qp.mu.Lock()
+	defer qp.mu.Unlock()
+	qp.peer.Store(nil)
+	qp.conn = nil
+	qp.completions.close()
+}
+
+// post queues work requests and sends what may leave.
+func (qp *queuePair) post(requests []device.WorkRequest) error {
+	qp.mu.Lock()
+	defer qp.mu.Unlock()
+	if qp.conn == nil {
+		return fmt.Errorf("queue pair: %w", device.ErrNotFound)
+	}
+	var refused error
+	for i := range requests {
+		wr := &requests[i]
+		var err error
+		if wr.Opcode == device.WorkRecv {
+			err = qp.conn.PostRecv(wr)
+		} else {
+			err = qp.conn.PostSend(wr)
+		}
+		if err != nil {
+			refused = &device.PostError{Index: i, Err: err}
+			break
+		}
+	}
+	qp.transmit(time.Now())
+	qp.settle()
+	return refused
+}
+
+// add adds what happened on a queue pair of the port.
+func (c *counters) add(n rc.Counters) {
+	for _, e := range [...]struct {
+		total *atomic.Uint64
+		n     uint64
+	}{
+		{&c.acksSent, n.AcksSent}, {&c.naksSent, n.NAKsSent},
+		{&c.rnrNAKsSent, n.RNRNAKsSent}, {&c.rnrNAKsReceived, n.RNRNAKsReceived},
+		{&c.retransmits, n.Retransmits}, {&c.ackTimeouts, n.AckTimeouts},
+		{&c.sequenceErrors, n.SequenceErrors}, {&c.outOfSequence, n.OutOfSequence},
+		{&c.duplicateRequests, n.DuplicateRequests},
+	} {
+		if e.n != 0 {
+			e.total.Add(e.n)
+		}
+	}
+}

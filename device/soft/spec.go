@@ -1,0 +1,108 @@
+package soft
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/accelfab/accelfab/device/topology"
+)
+
+// ParseSpec reads the text that names a chassis:
+//
+//	soft:TOPOLOGY[,cards=N][,memory=SIZE][,name=NAME][,network=CIDR]
+//
+// TOPOLOGY is a built-in port map ("hls-2") or, with a slash in it, the path of
+// a map file. SIZE is a number of bytes, or one with KiB, MiB, GiB or TiB behind
+// it, and is for each card. The other fields of the Config are left zero.
+func ParseSpec(spec string) (Config, error) {
+	var cfg Config
+	rest, ok := strings.CutPrefix(spec, "soft:")
+	if !ok {
+		return cfg, fmt.Errorf("device %q: a software chassis is written as soft:TOPOLOGY[,cards=N][,memory=SIZE]", spec)
+	}
+	name, options, _ := strings.Cut(rest, ",")
+	if name == "" {
+		return cfg, fmt.Errorf("device %q: no topology: one of %s, or a map file", spec, strings.Join(topology.Names(), ", "))
+	}
+	var err error
+	if strings.Contains(name, "/") {
+		cfg.Map, err = topology.LoadFile(name)
+	} else {
+		cfg.Map, err = topology.Lookup(name)
+	}
+	if err != nil {
+		return cfg, fmt.Errorf("device %q: %w", spec, err)
+	}
+	if options == "" {
+		return cfg, nil
+	}
+	seen := map[string]bool{}
+	for option := range strings.SplitSeq(options, ",") {
+		key, value, ok := strings.Cut(option, "=")
+		if !ok || value == "" {
+			return cfg, fmt.Errorf("device %q: option %q: write KEY=VALUE", spec, option)
+		}
+		if seen[key] {
+			return cfg, fmt.Errorf("device %q: %s is given twice", spec, key)
+		}
+		seen[key] = true
+		if err := cfg.set(key, value); err != nil {
+			return cfg, fmt.Errorf("device %q: %w", spec, err)
+		}
+	}
+	return cfg, nil
+}
+
+func (cfg *Config) set(key, value string) error {
+	var err error
+	switch key {
+	case "cards":
+		if cfg.Cards, err = strconv.Atoi(value); err != nil || cfg.Cards < 1 || cfg.Cards > len(cfg.Map.Cards) {
+			return fmt.Errorf("cards=%s: a number from 1 to %d for %s", value, len(cfg.Map.Cards), cfg.Map.Name)
+		}
+	case "memory":
+		if cfg.MemoryBytes, err = parseSize(value); err != nil {
+			return fmt.Errorf("memory=%s: %w", value, err)
+		}
+		return checkMemory(cfg.MemoryBytes)
+	case "name":
+		cfg.Name = value
+		return checkName(value)
+	case "network":
+		if cfg.Network, err = netip.ParsePrefix(value); err != nil {
+			return fmt.Errorf("network=%s: write an IPv4 network as 127.77.1.0/24", value)
+		}
+	default:
+		return fmt.Errorf("unknown option %q: the options are cards, memory, name and network", key)
+	}
+	return nil
+}
+
+// parseSize reads a number of bytes.
+func parseSize(s string) (uint64, error) {
+	digits, shift := s, 0
+	for i, unit := range [...]string{"KiB", "MiB", "GiB", "TiB"} {
+		if d, ok := strings.CutSuffix(s, unit); ok {
+			digits, shift = d, 10*(i+1)
+		}
+	}
+	n, err := strconv.ParseUint(digits, 10, 64)
+	if err != nil || n<<shift>>shift != n {
+		return 0, fmt.Errorf("a size is a number of bytes, or one with KiB, MiB, GiB or TiB behind it")
+	}
+	return n << shift, nil
+}
+
+func checkName(name string) error {
+	for _, r := range name {
+		if (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' {
+			return fmt.Errorf("name %q: lower-case letters, digits and hyphens", name)
+		}
+	}
+	if name == "" || len(name) > 40 || name[0] == '-' {
+		return fmt.Errorf("name %q: 1 to 40 characters, the first not a hyphen", name)
+	}
+	return nil
+}

@@ -1,0 +1,200 @@
+package soft
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/accelfab/accelfab/device"
+	"github.com/accelfab/accelfab/device/ib"
+	"github.com/accelfab/accelfab/device/topology"
+)
+
+// steps takes the queue pair through transitions, up to the first that fails.
+func (qp *queuePair) steps(steps []device.Transition, now time.Time) error {
+	qp.mu.Lock()
+	defer qp.mu.Unlock()
+	for _, t := range steps {
+		if qp.conn == nil {
+			return fmt.Errorf("queue pair: %w", device.ErrNotFound)
+		}
+		if err := qp.step(t, now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// attributes are those that a step gives, for the table of device/ib. Back from
+// SQD to RTS only the state changes.
+func attributes(from ib.QPState, t device.Transition) ib.AttrMask {
+	switch t.(type) {
+	case device.ToInit:
+		return ib.AttrState | ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccessFlags
+	case device.ToRTR:
+		return ib.AttrState | ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN | ib.AttrMaxDestRdAtomic | ib.AttrMinRNRTimer
+	case device.ToRTS:
+		if from != ib.SQD && from != ib.RTS {
+			return ib.AttrState | ib.AttrSQPSN | ib.AttrTimeout | ib.AttrRetryCnt | ib.AttrRNRRetry | ib.AttrMaxQPRdAtomic
+		}
+	}
+	return ib.AttrState
+}
+
+func (qp *queuePair) step(t device.Transition, now time.Time) error {
+	from := qp.info.State
+	if err := ib.CheckTransition(qp.info.Type, from, t.Target(), attributes(from, t)); err != nil {
+		return err
+	}
+	switch t := t.(type) {
+	case device.ToInit:
+		if err := checkInit(t); err != nil {
+			return err
+		}
+	case device.ToRTR:
+		if err := qp.checkRTR(t); err != nil {
+			return err
+		}
+	case device.ToRTS:
+		if from == ib.RTS {
+			return nil
+		}
+		if err := qp.checkRTS(t); from == ib.RTR && err != nil {
+			return err
+		}
+	}
+	qp.conn.Modify(now, t)
+	qp.info.State = t.Target()
+	qp.moved(t)
+	qp.transmit(now)
+	qp.settle()
+	return nil
+}
+
+// moved notes what a step that was done changes here.
+func (qp *queuePair) moved(t device.Transition) {
+	switch t := t.(type) {
+	case device.ToReset:
+		qp.peer.Store(nil)
+		qp.completions.reset()
+		qp.info.Remote, qp.info.GID, qp.info.GIDIndex, qp.info.PathMTU = device.Remote{}, ib.GID{}, -1, 0
+		qp.info.Status, qp.info.Reason = ib.Success, ""
+	case device.ToInit:
+		qp.pkey = t.PKey
+	case device.ToRTR:
+		qp.info.Remote, qp.info.PathMTU = t.Remote, t.PathMTU
+		qp.info.GID, qp.info.GIDIndex = ib.GIDFromAddr(qp.port.addr), t.GIDIndex
+		to := t.Remote.GID.Addr()
+		qp.path = newPath(qp.port.addr, to, t.TrafficClass, t.HopLimit)
+		qp.peer.Store(&peer{addr: to, pkey: qp.pkey})
+	case device.ToErr:
+		qp.peer.Store(nil)
+	}
+}
+
+func invalid(field, format string, args ...any) error {
+	return &device.FieldError{Field: field, Problem: fmt.Sprintf(format, args...)}
+}
+
+func checkInit(t device.ToInit) error {
+	const known = ib.LocalWrite | ib.RemoteWrite | ib.RemoteRead | ib.RemoteAtomic
+	switch {
+	case !t.PKey.Valid():
+		return invalid("pkey", "%#04x names no partition: the default partition is %#04x", uint16(t.PKey), uint16(ib.DefaultPKey))
+	case t.Access&^known != 0:
+		return invalid("access", "%v has unknown flags", t.Access)
+	}
+	return nil
+}
+
+func (qp *queuePair) checkRTR(t device.ToRTR) error {
+	limits := qp.card.info.Limits
+	switch {
+	case t.Remote.GID.IsZero():
+		return invalid("remote_endpoint.gid", "is missing: on RoCE a queue pair is connected by the GID of its peer")
+	case t.Remote.QPN < firstQPN || t.Remote.QPN >= ib.MaxQPN:
+		return invalid("remote_endpoint.qpn", "%#x: from %#x to %#x", t.Remote.QPN, firstQPN, ib.MaxQPN-1)
+	case t.Remote.PSN > maxPSN:
+		return invalid("remote_endpoint.psn", "%#x: 24 bits", t.Remote.PSN)
+	case !t.PathMTU.Valid():
+		return invalid("path_mtu", "%v: 256, 512, 1024, 2048 or 4096 bytes", t.PathMTU)
+	case t.PathMTU > qp.port.mtu:
+		return invalid("path_mtu", "%v bytes: the active MTU of port %d is %v", t.PathMTU, qp.port.number, qp.port.mtu)
+	case t.MaxDestRDAtomic < 0 || t.MaxDestRDAtomic > limits.RDAtomic:
+		return invalid("max_dest_rd_atomic", "%d: from 0 to %d", t.MaxDestRDAtomic, limits.RDAtomic)
+	case t.MinRNRTimer > 31:
+		return invalid("min_rnr_timer", "%d: a code from 0 to 31", t.MinRNRTimer)
+	}
+	if err := qp.port.checkGIDs(t.GIDIndex, t.Remote.GID); err != nil {
+		return err
+	}
+	return qp.port.checkCable(t.Remote.GID.Addr())
+}
+
+// checkGIDs says whether the entry of the GID table can reach a remote GID.
+func (p *port) checkGIDs(index int, remote ib.GID) error {
+	var local *ib.GID
+	var have []string
+	for i := range p.gids {
+		e := &p.gids[i]
+		have = append(have, fmt.Sprintf("%d (%v)", e.Index, e.GID))
+		if e.Index == index {
+			local = &e.GID
+		}
+	}
+	if local == nil {
+		return invalid("gid_index", "%d: port %d has %s", index, p.number, strings.Join(have, ", "))
+	}
+	if local.IsIPv4Mapped() != remote.IsIPv4Mapped() {
+		return invalid("gid_index", "%d of port %d is %s (%v), the remote GID is %s (%v): both ends must be of one family; port %d has %s",
+			index, p.number, family(*local), *local, family(remote), remote, p.number, strings.Join(have, ", "))
+	}
+	if !local.IsIPv4Mapped() {
+		return fmt.Errorf("gid_index %d: RoCE v2 over IPv6 on a software device: %w; use index %d", index, errors.ErrUnsupported, gidIPv4)
+	}
+	return nil
+}
+
+func family(g ib.GID) string {
+	switch {
+	case g.IsIPv4Mapped():
+		return "IPv4"
+	case g.IsLinkLocal():
+		return "IPv6 link-local"
+	}
+	return "IPv6"
+}
+
+// checkCable says whether the port can reach an address.
+func (p *port) checkCable(remote netip.Addr) error {
+	switch {
+	case p.wiring.Class == topology.Internal && remote != p.peer:
+		return invalid("remote_endpoint.gid", "%v: port %d of module %d is cabled to port %d of module %d, whose GID is %v",
+			ib.GIDFromAddr(remote), p.number, p.card.info.ModuleID, p.wiring.PeerPort, p.wiring.PeerCard, ib.GIDFromAddr(p.peer))
+	case p.wiring.Class == topology.ScaleOut && p.own.owns(remote):
+		return invalid("remote_endpoint.gid", "%v is a port of this chassis: scale-out port %d of module %d leads out of it",
+			ib.GIDFromAddr(remote), p.number, p.card.info.ModuleID)
+	case !remote.IsGlobalUnicast() && !remote.IsLoopback() && !remote.IsLinkLocalUnicast():
+		return invalid("remote_endpoint.gid", "%v is not the address of one port", ib.GIDFromAddr(remote))
+	}
+	return nil
+}
+
+func (qp *queuePair) checkRTS(t device.ToRTS) error {
+	limit := qp.card.info.Limits.RDAtomic
+	switch {
+	case t.PSN > maxPSN:
+		return invalid("psn", "%#x: 24 bits", t.PSN)
+	case t.Timeout > 31:
+		return invalid("timeout", "%d: a code from 0 to 31", t.Timeout)
+	case t.RetryCount > 7:
+		return invalid("retry_count", "%d: from 0 to 7", t.RetryCount)
+	case t.RNRRetry > 7:
+		return invalid("rnr_retry", "%d: from 0 to 7", t.RNRRetry)
+	case t.MaxRDAtomic < 0 || t.MaxRDAtomic > limit:
+		return invalid("max_rd_atomic", "%d: from 0 to %d", t.MaxRDAtomic, limit)
+	}
+	return nil
+}
