@@ -69,7 +69,7 @@ func (c *Conn) advance(now time.Time, w *sendWork, n int) {
 		r.next, r.cursor, r.reads = r.una, 0, 0
 	}
 	r.window.acknowledged(n)
-	r.timers.progress(now, r.outstanding() > 0)
+	r.timers.progress(now, r.una, r.outstanding() > 0)
 }
 
 // answerDone counts a READ request or atomic as answered, when una has just
@@ -162,24 +162,31 @@ func (c *Conn) nakRetry(now time.Time) {
 func (c *Conn) goBack() {
 	r := &c.requester
 	r.next, r.cursor, r.reads, r.sinceAck = r.una, 0, 0, 0
-	r.timers.ackUntil = time.Time{}
+	r.timers.wentBack()
 }
 
-// expire takes the end of the RNR wait or of the ACK timer.
+// expire takes the end of the RNR wait, of the early timer or of the ACK timer.
 func (c *Conn) expire(now time.Time) {
 	r := &c.requester
 	t := &r.timers
-	if !t.rnrUntil.IsZero() {
+	switch {
+	case !t.rnrUntil.IsZero():
 		t.rnrUntil, t.nakked = time.Time{}, false
 		return
-	}
-	c.counters.AckTimeouts++
-	if t.retryLeft == 0 {
+	case now.Before(t.ackUntil):
+		ackUntil := t.ackUntil
+		t.earlyTries++
+		c.goBack()
+		t.ackUntil = ackUntil
+	case t.retryLeft == 0:
+		c.counters.AckTimeouts++
 		c.failSend(ib.RetryExcErr, fmt.Sprintf("no ACK after %d tries of PSN 0x%06x to QPN 0x%x, timeout code %d", int(t.retryCount)+1, r.una, c.remote, t.timeoutCode))
 		return
+	default:
+		c.counters.AckTimeouts++
+		t.retryLeft--
+		c.goBack()
 	}
-	t.retryLeft--
 	t.nakked = false
 	r.window.lost()
-	c.goBack()
 }

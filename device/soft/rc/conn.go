@@ -208,7 +208,7 @@ func (c *Conn) Deadline() time.Time {
 	if c.state != ib.RTS && c.state != ib.SQD {
 		return time.Time{}
 	}
-	return c.requester.deadline()
+	return c.requester.timers.deadline()
 }
 
 // Expire lets time-outs happen that are due at now; it does nothing before the

@@ -89,13 +89,6 @@ func (r *requester) stop() {
 // outstanding counts the packets sent since una in this pass.
 func (r *requester) outstanding() int { return distance(r.una, r.next) }
 
-func (r *requester) deadline() time.Time {
-	if !r.timers.rnrUntil.IsZero() {
-		return r.timers.rnrUntil
-	}
-	return r.timers.ackUntil
-}
-
 func (c *Conn) postSend(wr *device.WorkRequest) error {
 	r := &c.requester
 	length := lengthOf(wr.SGL)
@@ -180,6 +173,8 @@ func (c *Conn) sendRequests(now time.Time, sink Sink, budget int) (sent int) {
 		}
 		if distance(r.una, r.next) < distance(r.una, r.high) {
 			c.counters.Retransmits++
+		} else if c.packet.AckReq {
+			r.timers.time(now, r.next)
 		}
 		r.next = r.next.Add(n)
 		if distance(r.una, r.next) > distance(r.una, r.high) {
