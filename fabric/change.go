@@ -1,0 +1,329 @@
+package fabric
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// changeKind is what a change does with its records.
+type changeKind uint8
+
+const (
+	changeCreate changeKind = iota + 1
+	changeMove              // of a queue pair's state
+	changeDelete
+	changeUpdate // of what is only recorded
+)
+
+// change is one request's work on records. While it is in a record's op nobody
+// else changes that record. Fabric.mu guards it, but done.
+type change struct {
+	kind    changeKind
+	op      string // method, for errors
+	actor   string
+	cause   Reason
+	records []*record
+	left    int    // records that are not settled
+	err     *Error // the first final failure
+	rolling bool   // of a create: it failed, and what was made is taken away
+	writing bool   // its outcome is being recorded; the devices wait
+	over    bool
+	done    chan struct{}
+}
+
+func newChange(kind changeKind, op, actor string, records []*record) *change {
+	return &change{kind: kind, op: op, actor: actor, cause: CauseRequested, records: records, left: len(records), done: make(chan struct{})}
+}
+
+// claim makes ch the change that works on its records.
+func (ch *change) claim() {
+	for _, r := range ch.records {
+		r.op = ch
+	}
+}
+
+// release ends ch, once. Fabric.mu is held.
+func (ch *change) release() {
+	if ch.over {
+		return
+	}
+	ch.over = true
+	for _, r := range ch.records {
+		if r.op == ch {
+			r.op = nil
+			if ch.writing && r.card != nil && !r.removed {
+				r.card.push(r)
+			}
+		}
+	}
+	close(ch.done)
+}
+
+// wait waits for ch. Where the caller goes first, a create or move goes on
+// without it.
+func (f *Fabric) wait(ctx context.Context, ch *change) error {
+	var late <-chan time.Time
+	if _, ok := ctx.Deadline(); !ok {
+		t := time.NewTimer(f.cfg.ActTimeout)
+		defer t.Stop()
+		late = t.C
+	}
+	reason, cause := Timeout, error(nil)
+	select {
+	case <-ch.done:
+		if ch.err != nil {
+			return ch.err
+		}
+		return nil
+	case <-late:
+	case <-f.ctx.Done():
+		return f.closing(ch.op)
+	case <-ctx.Done():
+		if cause = ctx.Err(); errors.Is(cause, context.Canceled) {
+			reason = Cancelled
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	e := &Error{Op: ch.op, Reason: reason, Err: cause,
+		Message: "the device has not done it yet; what was asked is recorded and goes on, the same call with the same request_id waits for it again"}
+	for _, r := range ch.records {
+		if r.failure.Reason != "" {
+			e.Name, e.Message = r.name, "not done yet, and tried again: "+r.failure.Message
+			break
+		}
+	}
+	select {
+	case <-ch.done: // meanwhile
+		if ch.err != nil {
+			return ch.err
+		}
+		return nil
+	default:
+	}
+	if ch.kind == changeCreate && !ch.rolling && ch.err == nil && ch.records[0].committed {
+		// From now on these are records like those of a restart: a retry, a
+		// delete or the end of the session can take them up.
+		ch.release()
+	}
+	return e
+}
+
+func (f *Fabric) closing(op string) *Error {
+	return &Error{Op: op, Reason: DeviceUnavailable, Message: "the daemon is ending; try again", RetryAfter: time.Second}
+}
+
+// lockIdle locks and resolves records, waiting until no change works on any of
+// them. It returns with Fabric.mu held if the error is nil.
+func (f *Fabric) lockIdle(ctx context.Context, op string, resolve func() ([]*record, error)) ([]*record, error) {
+	for {
+		f.mu.Lock()
+		if f.closed {
+			f.mu.Unlock()
+			return nil, f.closing(op)
+		}
+		recs, err := resolve()
+		if err != nil {
+			f.mu.Unlock()
+			return nil, err
+		}
+		var busy *change
+		for _, r := range recs {
+			if r.op != nil {
+				busy = r.op
+				break
+			}
+		}
+		if busy == nil {
+			return recs, nil
+		}
+		f.mu.Unlock()
+		if err := f.wait(ctx, &change{op: op, done: busy.done, rolling: true, records: recs}); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// entry is what the keeper is to record: the outcome of work that no caller's
+// goroutine records.
+type entry struct {
+	puts    []*record
+	forgets []*record
+	keepReq bool     // forgets leave a tombstone for their request id
+	deletes []uint64 // of tombstones
+	events  []Event
+	then    func() // with Fabric.mu held, once it is durable
+}
+
+// enter gives e to the keeper. Fabric.mu is held. Records in it must be
+// claimed, or gone from the device.
+func (f *Fabric) enter(e entry) {
+	f.pending = append(f.pending, e)
+	select {
+	case f.pendDue <- struct{}{}:
+	default:
+	}
+}
+
+// keep records outcomes: all that wait go into one commit. A store that fails
+// is tried again until the fabric is closed.
+func (f *Fabric) keep() {
+	for {
+		select {
+		case <-f.pendDue:
+		case <-f.ctx.Done():
+			return
+		}
+		f.mu.Lock()
+		entries := f.pending
+		f.pending = nil
+		change, tombs := f.compose(entries)
+		f.mu.Unlock()
+		for delay := 10 * time.Millisecond; ; delay = min(2*delay, 10*time.Second) {
+			err := f.commit("reconcile", change)
+			f.setStoreProblem(err)
+			if err == nil {
+				break
+			}
+			select {
+			case <-time.After(delay):
+			case <-f.ctx.Done():
+				return
+			}
+		}
+		f.mu.Lock()
+		for _, e := range entries {
+			for _, r := range e.forgets {
+				f.forgotten(r, tombs[r])
+			}
+			if e.then != nil {
+				e.then()
+			}
+		}
+		f.mu.Unlock()
+	}
+}
+
+// compose makes one change of many entries. Fabric.mu is held.
+func (f *Fabric) compose(entries []entry) (Change, map[*record]*record) {
+	var change Change
+	tombs := map[*record]*record{}
+	failed := func(err error) {
+		if err != nil {
+			f.log.Error("cannot encode", "error", err)
+		}
+	}
+	for _, e := range entries {
+		for _, r := range e.puts {
+			failed(change.put(r))
+		}
+		change.Delete = append(change.Delete, e.deletes...)
+		for _, r := range e.forgets {
+			if r.Request == "" || !e.keepReq {
+				change.Delete = append(change.Delete, r.id)
+				continue
+			}
+			t := &record{id: r.id, name: r.name, committed: true, stored: &stored{Kind: kindTombstone, UID: r.UID, Created: r.Created,
+				Request: r.Request, Sum: r.Sum, Gone: &gone{Identity: r.owner().SessionAsk.Identity, At: time.Now().UnixNano()}}}
+			tombs[r] = t
+			failed(change.put(t))
+		}
+		for _, ev := range e.events {
+			failed(change.event(ev))
+		}
+	}
+	return change, tombs
+}
+
+// forgotten takes a record out of the index, and goes on with a session that
+// waited for its last object. Fabric.mu is held.
+func (f *Fabric) forgotten(r, tomb *record) {
+	if r.removed {
+		return
+	}
+	f.idx.remove(r, tomb)
+	if r.op != nil && r.op.kind == changeDelete {
+		f.settle(r, nil)
+	} else if r.op != nil && !r.op.rolling {
+		f.settle(r, &Error{Name: r.name, Reason: SessionClosed, Message: "its session was closed"})
+	}
+	if r.Kind == kindSession {
+		for _, c := range f.cards {
+			c.unhold(r)
+		}
+		return
+	}
+	if r.sess.Deleting {
+		f.endSession(r.sess)
+	}
+}
+
+// settle says how a record's part of its change ended. Fabric.mu is held.
+func (f *Fabric) settle(r *record, err *Error) {
+	ch := r.op
+	if ch == nil {
+		return
+	}
+	if err != nil && ch.err == nil {
+		ch.err = err
+		ch.err.Op = ch.op
+		for i, x := range ch.records {
+			if x == r {
+				ch.err.Index = i
+			}
+		}
+	}
+	if ch.left--; ch.left > 0 {
+		return
+	}
+	if ch.kind != changeCreate || ch.err == nil {
+		ch.release()
+		return
+	}
+	// A create that failed leaves nothing behind.
+	ch.rolling, ch.left = true, len(ch.records)
+	for _, r := range ch.records {
+		r.Deleting = true
+		if r.there {
+			r.card.push(r)
+		} else {
+			f.vanished(r, "")
+		}
+	}
+}
+
+// vanished says that a record which is to go has no object on the device.
+// Fabric.mu is held.
+func (f *Fabric) vanished(r *record, before string) {
+	ch := r.op
+	if ch != nil && ch.kind == changeCreate {
+		if !ch.rolling { // its session ends while it is being made
+			f.settle(r, &Error{Name: r.name, Reason: SessionClosed, Message: "the session " + r.sess.name + " is closing"})
+			return
+		}
+		if ch.left--; ch.left > 0 {
+			return
+		}
+		ch.writing = true
+		e := entry{forgets: ch.records, then: ch.release}
+		for _, r := range ch.records {
+			ev := r.event(EventDeleted, system, ch.err.Reason)
+			ev.Before, ev.Message = string(StatePending), ch.err.Error()
+			e.events = append(e.events, ev)
+		}
+		f.enter(e)
+		return
+	}
+	r.leaving = true
+	actor, cause := system, CauseReconciled
+	switch {
+	case ch != nil && ch.kind == changeDelete:
+		actor, cause = ch.actor, ch.cause
+	case r.sess.Deleting:
+		cause = CauseClosed
+	}
+	ev := r.event(EventDeleted, actor, cause)
+	ev.Before = string(StateDeleting)
+	f.enter(entry{forgets: []*record{r}, keepReq: true, events: []Event{ev}})
+}

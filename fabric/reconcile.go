@@ -1,0 +1,356 @@
+package fabric
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/accelfab/accelfab/device"
+	"github.com/accelfab/accelfab/device/ib"
+)
+
+// compare lists the device and takes what it says into the records. It gives
+// all records of the card, to be acted on. Objects that no record knows are
+// destroyed.
+func (c *card) compare() ([]*record, bool) {
+	ctx, cancel := c.call()
+	defer cancel()
+	pds, err1 := c.dev.ListProtectionDomains(ctx)
+	bufs, err2 := c.dev.ListBuffers(ctx)
+	mrs, err3 := c.dev.ListRegions(ctx)
+	qps, err4 := c.dev.ListQueuePairs(ctx)
+	ports := make([]device.Port, c.info.Ports)
+	var err5 error
+	for n := range ports {
+		if ports[n], err5 = c.dev.Port(ctx, n); err5 != nil {
+			break
+		}
+	}
+	f := c.f
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
+		c.unavailable("the device cannot be listed: " + err.Error())
+		f.log.Warn("device cannot be listed", "device", c.name, "error", err)
+		return nil, false
+	}
+	c.relist, c.known, c.tries, c.health, c.since, c.ports = false, true, 0, Condition{}, time.Now(), ports
+	objects := make(map[device.UID]*present, len(pds)+len(bufs)+len(mrs)+len(qps))
+	var strays [len(collections)][]device.UID
+	see := func(k kind, uid device.UID, p *present) {
+		if r := f.idx.byUID[uid]; r == nil || r.card != c || r.Kind != k {
+			strays[k] = append(strays[k], uid)
+			return
+		}
+		objects[uid] = p
+	}
+	for _, o := range pds {
+		see(kindPD, o.UID, &present{pd: o.PD})
+	}
+	for _, o := range bufs {
+		see(kindBuffer, o.UID, &present{addr: o.Address})
+	}
+	for _, o := range mrs {
+		see(kindRegion, o.UID, &present{addr: o.Address, lkey: o.LKey, rkey: o.RKey})
+	}
+	for i := range qps {
+		see(kindQueuePair, qps[i].UID, presentQP(&qps[i]))
+	}
+	var all []*record
+	for _, k := range objectKinds {
+		c.lists[k].after(0, func(r *record) bool {
+			if !r.committed {
+				return true
+			}
+			p := objects[r.UID]
+			if r.there && p == nil {
+				r.made = true
+			}
+			r.setThere(p)
+			all = append(all, r)
+			return true
+		})
+	}
+	if len(strays[kindQueuePair])+len(strays[kindRegion])+len(strays[kindBuffer])+len(strays[kindPD]) > 0 {
+		f.mu.Unlock()
+		c.reclaim(strays)
+		f.mu.Lock()
+	}
+	return all, true
+}
+
+// reclaim destroys objects that no record knows.
+func (c *card) reclaim(strays [len(collections)][]device.UID) {
+	ctx, cancel := c.call()
+	defer cancel()
+	n, failed := 0, 0
+	for _, k := range objectKinds {
+		for i, err := range c.destroyOn(ctx, k, strays[k]) {
+			if err != nil && !errors.Is(err, device.ErrNotFound) {
+				failed++
+				c.f.log.Warn("stray object not destroyed", "device", c.name, "kind", k, "uid", uidString(strays[k][i]), "error", err)
+				continue
+			}
+			n++
+		}
+	}
+	c.f.mu.Lock()
+	defer c.f.mu.Unlock()
+	c.f.enter(entry{events: []Event{{Type: EventChanged, Resource: c.name, Actor: system, Reason: CauseOrphan,
+		Message: fmt.Sprintf("%d objects that no record knows were destroyed, %d could not be", n, failed)}}})
+	if failed > 0 {
+		c.relist = true
+		c.tries = max(c.tries, 1)
+	}
+}
+
+// setThere notes whether the object is on the device, and what it is.
+func (r *record) setThere(p *present) {
+	now := p != nil
+	if now != r.there {
+		d := 1
+		if !now {
+			d = -1
+		}
+		for _, up := range []*record{r.pd, r.buf} {
+			if up == nil {
+				continue
+			}
+			if up.alive += d; up.alive == 0 && up.gone() {
+				r.card.push(up)
+			}
+		}
+	}
+	r.there, r.is = now, p
+	if now {
+		r.lost = false
+	}
+}
+
+// planned says what is to be done about r. Fabric.mu is held.
+func (c *card) planned(r *record) action {
+	if r.leaving || r.removed || !r.committed || r.op != nil && r.op.writing {
+		return actNone
+	}
+	a := asked{Record: true, Gone: r.gone(), Made: r.made, Ready: true, Keeps: r.Kind == kindBuffer, Lost: r.sess.life.lost}
+	for _, up := range []*record{r.pd, r.buf} {
+		if up != nil {
+			a.Ready = a.Ready && up.there
+			a.Lost = a.Lost || up.lost
+		}
+	}
+	return plan(a, had{Known: c.known, There: r.there})
+}
+
+// act does what is planned for the records, in order of dependency: first what
+// goes, from queue pairs to domains, then what comes, the other way round.
+func (c *card) act(work []*record) {
+	var by [len(collections)][]*record
+	for _, r := range work {
+		by[r.Kind] = append(by[r.Kind], r)
+	}
+	for _, k := range objectKinds {
+		if len(by[k]) > 0 {
+			c.destroy(k, by[k])
+		}
+	}
+	for i := len(objectKinds) - 1; i >= 0; i-- {
+		if k := objectKinds[i]; len(by[k]) > 0 {
+			c.create(k, by[k])
+		}
+	}
+	if len(by[kindQueuePair]) > 0 {
+		c.refresh(by[kindQueuePair])
+		c.move(by[kindQueuePair])
+	}
+}
+
+// destroy takes off the device what is to go.
+func (c *card) destroy(k kind, recs []*record) {
+	f := c.f
+	f.mu.Lock()
+	var gone []*record
+	var uids []device.UID
+	for _, r := range recs {
+		switch c.planned(r) {
+		case actDestroy:
+			if r.alive > 0 {
+				continue // what is in it goes first and pushes it then
+			}
+			gone, uids = append(gone, r), append(uids, r.UID)
+		case actForget:
+			f.vanished(r, "")
+		}
+	}
+	f.mu.Unlock()
+	if len(gone) == 0 {
+		return
+	}
+	ctx, cancel := c.call()
+	errs := c.destroyOn(ctx, k, uids)
+	cancel()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i, r := range gone {
+		if errs[i] != nil && !errors.Is(errs[i], device.ErrNotFound) {
+			c.fail(r, errs[i])
+			continue
+		}
+		r.setThere(nil)
+		f.vanished(r, "")
+	}
+}
+
+func (c *card) destroyOn(ctx context.Context, k kind, uids []device.UID) []error {
+	if len(uids) == 0 {
+		return nil
+	}
+	switch k {
+	case kindQueuePair:
+		return c.dev.DestroyQueuePairs(ctx, uids)
+	case kindRegion:
+		return c.dev.DeregisterRegions(ctx, uids)
+	case kindPD:
+		return c.dev.DestroyProtectionDomains(ctx, uids)
+	}
+	errs := make([]error, len(uids))
+	for i, uid := range uids {
+		errs[i] = c.dev.Free(ctx, uid)
+	}
+	return errs
+}
+
+// create makes on the device what is missing.
+func (c *card) create(k kind, recs []*record) {
+	f := c.f
+	f.mu.Lock()
+	var todo []*record
+	for _, r := range recs {
+		switch c.planned(r) {
+		case actCreate:
+			if r.made && k == kindQueuePair && !r.QPAsk.restart() {
+				c.remake(r)
+				continue
+			}
+			todo = append(todo, r)
+		case actLose:
+			c.lose(r)
+		case actAdopt:
+			r.failure, r.tries = Condition{}, 0
+			if k != kindQueuePair { // those may have steps to go
+				f.settle(r, nil)
+			}
+		case actWait:
+			r.tries = max(r.tries, 1)
+			c.later = append(c.later, r)
+		}
+	}
+	call := c.maker(k, todo)
+	f.mu.Unlock()
+	if len(todo) == 0 {
+		return
+	}
+	ctx, cancel := c.call()
+	got, errs := call(ctx)
+	cancel()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i, r := range todo {
+		if errs[i] != nil {
+			c.fail(r, errs[i])
+			continue
+		}
+		r.setThere(got[i])
+		r.failure, r.tries = Condition{}, 0
+		if r.made {
+			ev := r.event(EventChanged, system, CauseReconciled)
+			ev.Before, ev.After, ev.Message = string(StatePending), r.label(), "made again on the device, with new numbers"
+			f.enter(entry{events: []Event{ev}})
+		}
+		r.made = true
+		if r.gone() {
+			c.push(r)
+			continue
+		}
+		f.settle(r, nil)
+	}
+}
+
+// lose marks what the device lost and cannot give back.
+func (c *card) lose(r *record) {
+	if !r.lost {
+		r.lost = true
+		ev := r.event(EventChanged, system, CauseReconciled)
+		ev.Before, ev.After, ev.Reason, ev.Message = string(StateReady), string(StateLost), Lost, "the device does not have it any more; delete it"
+		c.f.enter(entry{events: []Event{ev}})
+	}
+	r.failure, r.tries = Condition{Reason: Lost, Message: "the device does not have it any more and it cannot be given back; delete it and make another"}, 0
+	c.f.settle(r, &Error{Name: r.name, Reason: Lost, Message: r.failure.Message})
+}
+
+// remake prepares a queue pair that the device lost to be made again: it has a
+// new QPN, so its connection is void. The record says so first.
+func (c *card) remake(r *record) {
+	if r.op != nil {
+		c.f.settle(r, &Error{Name: r.name, Reason: Lost, Message: "the device lost the queue pair; it is being made again and must be connected again"})
+		if r.op != nil {
+			return // the rest of its batch is still at work; that pushes it again
+		}
+	}
+	before := r.QPAsk.Target.String()
+	ask := *r.QPAsk
+	ask.Target, ask.Remote = ib.Init, nil
+	r.stored = r.with(func(s *stored) { s.QPAsk = &ask })
+	ch := newChange(changeMove, "reconcile", system, []*record{r})
+	ch.writing = true
+	ch.claim()
+	ev := r.event(EventChanged, system, CauseReconciled)
+	ev.Before, ev.After, ev.Message = before, ib.Init.String(), "the device lost the queue pair; it is made again with a new QPN and must be connected again"
+	c.f.enter(entry{puts: []*record{r}, events: []Event{ev}, then: ch.release})
+}
+
+// restart says whether the queue pair can be made again as it is asked.
+func (q *qpAsk) restart() bool {
+	return q.Remote == nil && (q.Type == ib.UD || q.Target == ib.Init || q.Target == ib.Reset)
+}
+
+// with gives a changed copy of what is durable, with the next revision.
+func (r *record) with(fn func(*stored)) *stored {
+	s := *r.stored
+	fn(&s)
+	s.Revision++
+	return &s
+}
+
+// final says whether trying again cannot help.
+func final(err error) bool {
+	return errors.Is(err, device.ErrExhausted) || errors.Is(err, device.ErrInvalid) || errors.Is(err, device.ErrExists) ||
+		errors.Is(err, errors.ErrUnsupported) || errors.Is(err, ib.ErrTransition)
+}
+
+// fail notes that a step for r failed. It is tried again, unless r is being
+// created and trying again cannot help. Fabric.mu is held.
+func (c *card) fail(r *record, err error) {
+	e := c.f.deviceError(r, err)
+	r.failure = Condition{Reconciling: true, Reason: e.Reason, Message: e.Error()}
+	creating := r.op != nil && r.op.kind == changeCreate && !r.op.rolling && !r.gone()
+	if creating && (final(err) || r.op.err != nil) {
+		r.failure.Reconciling = false
+		c.f.settle(r, e)
+		return
+	}
+	r.tries++
+	c.f.log.Warn("device step failed", "name", r.name, "attempt", r.tries, "error", err)
+	// The first attempts are told one by one, later ones as the back-off is
+	// at its end: a step that never succeeds must not fill the journal.
+	if r.tries <= 10 {
+		ev := r.event(EventChanged, system, e.Reason)
+		ev.Before, ev.After, ev.Message = r.label(), r.label(), fmt.Sprintf("attempt %d failed: %v", r.tries, err)
+		c.f.enter(entry{events: []Event{ev}})
+	}
+	c.later = append(c.later, r)
+	if errors.Is(err, device.ErrClosed) {
+		c.unavailable("the device is closed")
+	}
+}

@@ -1,0 +1,421 @@
+package fabric
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// The lives of sessions.
+const (
+	minTTL     = time.Second
+	maxTTL     = 24 * time.Hour
+	defaultTTL = time.Minute
+)
+
+// startLease gives a session that was made or loaded one full ttl.
+func (f *Fabric) startLease(r *record, lost bool) {
+	r.life = &lease{seen: time.Now(), lost: lost, use: map[*card]*Usage{}}
+	r.life.deadline = f.cfg.Uptime() + time.Duration(r.SessionAsk.TTL)
+	for _, id := range r.SessionAsk.Devices {
+		c := f.card[id]
+		if c == nil {
+			c = f.addCard(id, nil)
+		}
+		c.holders = append(c.holders, r)
+	}
+}
+
+func checkTTL(v *violations, ttl time.Duration) {
+	if ttl < minTTL || ttl > maxTTL {
+		v.invalid("ttl", fmt.Sprintf("%v: want 1 s to 24 h", ttl))
+	}
+}
+
+// CreateSession opens a session for the caller. DEVICE_BUSY names the holder
+// of a device that excludes it.
+func (f *Fabric) CreateSession(ctx context.Context, c Caller, r CreateSession) (Session, error) {
+	const op = "CreateSession"
+	var out Session
+	err := f.create(ctx, creation{op, c, r.RequestID, r.ValidateOnly, r, func() ([]*record, error) {
+		s, err := f.buildSession(op, c, &r)
+		return []*record{s}, err
+	}}, func(recs []*record) { out = f.viewSession(recs[0]) })
+	return out, err
+}
+
+func (f *Fabric) buildSession(op string, c Caller, r *CreateSession) (*record, error) {
+	var v violations
+	if parent := f.canonical(r.Parent); parent == "" {
+		v.required("parent", "want "+f.names.node)
+	} else if parent != f.names.node {
+		v.invalid("parent", fmt.Sprintf("%q: want %s or nodes/local", r.Parent, f.names.node))
+	}
+	s := f.newRecord(&v, kindSession, f.names.node, &r.Create)
+	if r.TTL == 0 {
+		r.TTL = defaultTTL
+	}
+	checkTTL(&v, r.TTL)
+	ask := &sessionAsk{Identity: c.Identity, UID: c.UID, GID: c.GID, PID: c.PID, HasPeer: c.HasPeer, Exclusive: r.Exclusive,
+		TTL: int64(r.TTL), Generation: 1, BootID: f.cfg.BootID}
+	var missing error
+	seen := map[string]bool{}
+	for i, name := range r.Devices {
+		field := fmt.Sprintf("devices[%d]", i)
+		id, ok := f.child(name, "devices")
+		switch {
+		case !ok:
+			v.invalid(field, fmt.Sprintf("%q: want %s/devices/{device}", name, f.names.node))
+		case seen[id]:
+			v.invalid(field, fmt.Sprintf("%q is there twice", name))
+		case f.card[id] == nil:
+			missing = &Error{Op: op, Name: f.canonical(name), Field: field, Reason: NotFound, Message: "there is no such device"}
+		}
+		seen[id] = true
+		ask.Devices = append(ask.Devices, id)
+	}
+	if len(r.Devices) == 0 {
+		if r.Exclusive {
+			v.required("devices", "a session that holds devices alone must name them")
+		}
+		for _, card := range f.cards {
+			if card.dev != nil {
+				ask.Devices = append(ask.Devices, card.id)
+			}
+		}
+	}
+	if err := v.err(op, ""); err != nil {
+		return nil, err
+	}
+	if missing != nil {
+		return nil, missing
+	}
+	if err := f.taken(op, s); err != nil {
+		return nil, err
+	}
+	s.SessionAsk = ask
+	for _, id := range ask.Devices {
+		if err := f.card[id].exclude(op, r.Exclusive, len(r.Devices) == 0); err != nil {
+			return nil, err
+		}
+	}
+	if r.ValidateOnly {
+		s.life = &lease{seen: time.Now(), deadline: f.cfg.Uptime() + r.TTL}
+		return s, nil
+	}
+	f.startLease(s, false)
+	return s, nil
+}
+
+// exclude refuses a new holder where one of the two wants the device alone.
+func (c *card) exclude(op string, exclusive, all bool) error {
+	for _, h := range c.holders {
+		if !exclusive && !h.SessionAsk.Exclusive {
+			continue
+		}
+		holder := h.holder(1)
+		how := "shared"
+		if h.SessionAsk.Exclusive {
+			how = "alone"
+		}
+		e := &Error{Op: op, Name: c.name, Field: "devices", Reason: DeviceBusy,
+			Message:  fmt.Sprintf("the device is held %s by %s", how, holder),
+			Shortage: &Shortage{Kind: "device", Asked: 1, Limit: 1, Holders: []Holder{holder}},
+			Details:  map[string]string{"holder": h.name, "identity": holder.Identity, "pid": itoa(int(holder.PID))}}
+		if all {
+			e.Message += "; name the devices that are wanted"
+		}
+		return e
+	}
+	return nil
+}
+
+// GetSession reads a session.
+func (f *Fabric) GetSession(_ context.Context, c Caller, name string) (Session, error) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	s, err := f.find(c, "GetSession", kindSession, "name", name)
+	if err != nil {
+		return Session{}, err
+	}
+	return f.viewSession(s), nil
+}
+
+// UpdateSession changes the ttl or the labels.
+func (f *Fabric) UpdateSession(ctx context.Context, c Caller, r UpdateSession) (Session, error) {
+	const op = "UpdateSession"
+	recs, err := f.lockIdle(ctx, op, func() ([]*record, error) {
+		s, err := f.find(c, op, kindSession, "name", r.Name)
+		if err == nil {
+			err = f.usableSession(c, op, s)
+		}
+		if err == nil {
+			err = checkETag(op, r.ETag, s)
+		}
+		var v violations
+		if r.TTL != 0 {
+			checkTTL(&v, r.TTL)
+		}
+		if r.SetLabels {
+			checkLabels(&v, r.Labels)
+		}
+		if err == nil {
+			err = v.err(op, r.Name)
+		}
+		return []*record{s}, err
+	})
+	if err != nil {
+		return Session{}, err
+	}
+	s := recs[0]
+	old := s.stored
+	next := s.with(func(n *stored) {
+		ask := *n.SessionAsk
+		n.SessionAsk = &ask
+		if r.TTL != 0 {
+			ask.TTL = int64(r.TTL)
+		}
+		if r.SetLabels {
+			n.Labels = r.Labels
+		}
+	})
+	if r.ValidateOnly {
+		s.stored = next
+		out := f.viewSession(s)
+		s.stored = old
+		f.mu.Unlock()
+		return out, nil
+	}
+	ev := s.event(EventChanged, c.Identity, CauseRequested)
+	ev.Before, ev.After, ev.Message = s.label(), s.label(), "ttl or labels changed"
+	ch := newChange(changeUpdate, op, c.Identity, recs)
+	ch.claim()
+	f.mu.Unlock()
+	err = f.commitRecord(op, s, next, ev)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err == nil {
+		s.stored = next
+		f.keepAlive(s)
+	}
+	ch.release()
+	return f.viewSession(s), err
+}
+
+// commitRecord makes one record's next state durable. The record is claimed.
+func (f *Fabric) commitRecord(op string, r *record, next *stored, ev Event) error {
+	var change Change
+	if err := change.put(&record{id: r.id, name: r.name, stored: next}); err != nil {
+		return err
+	}
+	if err := change.event(ev); err != nil {
+		return err
+	}
+	return f.commit(op, change)
+}
+
+// KeepAlive gives the session one ttl from now. It is not written to the
+// store: a restart gives a full ttl anyway.
+func (f *Fabric) KeepAlive(_ context.Context, c Caller, r KeepAlive) (Session, error) {
+	const op = "KeepAlive"
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s, err := f.find(c, op, kindSession, "name", r.Name)
+	if err != nil {
+		return Session{}, err
+	}
+	if have := s.SessionAsk.Generation; r.Generation != 0 && r.Generation != have {
+		return Session{}, &Error{Op: op, Name: s.name, Field: "generation", Reason: GenerationStale, Message: "the session has changed hands",
+			Details: map[string]string{"asked": fmt.Sprint(r.Generation), "present": fmt.Sprint(have)}}
+	}
+	if !f.owns(c, s) {
+		return Session{}, f.denied(c, op, s)
+	}
+	if s.Deleting {
+		return Session{}, &Error{Op: op, Name: s.name, Reason: SessionClosed, Message: "the session is closing", Details: map[string]string{"session": s.name}}
+	}
+	if !r.ValidateOnly {
+		f.keepAlive(s)
+	}
+	return f.viewSession(s), nil
+}
+
+// keepAlive moves the end of a lease. Fabric.mu is held.
+func (f *Fabric) keepAlive(s *record) {
+	s.life.seen = time.Now()
+	d := f.cfg.Uptime() + time.Duration(s.SessionAsk.TTL)
+	sooner := d < s.life.deadline
+	s.life.deadline = d
+	if sooner {
+		f.rearm()
+	}
+}
+
+func (f *Fabric) rearm() {
+	select {
+	case f.leaseDue <- struct{}{}:
+	default:
+	}
+}
+
+// CloseSession ends a session: all it owns is destroyed, then it is forgotten.
+// It returns when that is done. A step that fails is tried again until it
+// succeeds, whether or not somebody waits.
+func (f *Fabric) CloseSession(ctx context.Context, c Caller, r CloseSession) error {
+	const op = "CloseSession"
+	var joined *change
+	recs, err := f.lockIdle(ctx, op, func() ([]*record, error) {
+		s, err := f.find(c, op, kindSession, "name", r.Name)
+		if err == nil {
+			err = checkETag(op, r.ETag, s)
+		}
+		if err == nil && s.op != nil && s.op.kind == changeDelete {
+			joined = s.op
+			return nil, nil
+		}
+		return []*record{s}, err
+	})
+	if err != nil {
+		return err
+	}
+	if joined != nil || r.ValidateOnly {
+		f.mu.Unlock()
+		if r.ValidateOnly {
+			return nil
+		}
+		return f.wait(ctx, joined)
+	}
+	s := recs[0]
+	ch := newChange(changeDelete, op, c.Identity, recs)
+	ch.claim()
+	if s.Deleting { // expired, and being taken down
+		f.mu.Unlock()
+		return f.wait(ctx, ch)
+	}
+	f.mu.Unlock()
+	if err := f.endLease(s, c.Identity, CauseRequested, r.Message); err != nil {
+		f.mu.Lock()
+		ch.release()
+		f.mu.Unlock()
+		return err
+	}
+	return f.wait(ctx, ch)
+}
+
+// endLease records that a session, which is claimed, is to end, and begins to
+// take it down.
+func (f *Fabric) endLease(s *record, actor string, cause Reason, message string) error {
+	f.mu.Lock()
+	ev := s.event(EventChanged, actor, cause)
+	ev.Before, ev.After, ev.Message = s.label(), string(StateClosing), message
+	next := s.with(func(n *stored) { n.Deleting, n.Cause = true, cause })
+	f.mu.Unlock()
+	if err := f.commitRecord("CloseSession", s, next, ev); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s.stored = next
+	f.takeDown(s)
+	return nil
+}
+
+// takeDown hands all that a closing session owns to the workers. What is being
+// made just now follows when it is made. Fabric.mu is held.
+func (f *Fabric) takeDown(s *record) {
+	for _, k := range objectKinds {
+		s.life.lists[k].after(0, func(r *record) bool {
+			if r.committed {
+				r.card.push(r)
+			}
+			return true
+		})
+	}
+	f.endSession(s)
+}
+
+// endSession forgets a closing session once it owns nothing. Fabric.mu is held.
+func (f *Fabric) endSession(s *record) {
+	if s.life.objects > 0 || s.leaving || s.removed {
+		return
+	}
+	s.leaving = true
+	actor, cause := system, s.Cause
+	if s.op != nil && s.op.kind == changeDelete {
+		actor = s.op.actor
+	}
+	ev := s.event(EventDeleted, actor, cause)
+	ev.Before = string(StateClosing)
+	f.enter(entry{forgets: []*record{s}, keepReq: true, events: []Event{ev}})
+}
+
+// The bounds of what late retries can still be told.
+const (
+	tombAge = time.Hour
+	tombMax = 65536
+)
+
+// expire ends leases and drops old tombstones. One goroutine does it for all
+// sessions; it wakes at the earliest end, and every 10 s since timers do not
+// count while the machine sleeps.
+func (f *Fabric) expire() {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+		case <-f.leaseDue:
+		case <-f.ctx.Done():
+			return
+		}
+		now, next := f.cfg.Uptime(), 10*time.Second
+		var ended []*change
+		f.mu.Lock()
+		f.idx.sessions.after(0, func(s *record) bool {
+			switch left := s.life.deadline - now; {
+			case !s.committed, s.Deleting:
+			case left > 0:
+				next = min(next, left)
+			case s.op != nil:
+				next = min(next, time.Second) // it is being changed: look again
+			default:
+				ch := newChange(changeUpdate, "expire", system, []*record{s})
+				ch.claim()
+				ended = append(ended, ch)
+			}
+			return true
+		})
+		f.dropTombs()
+		f.mu.Unlock()
+		for _, ch := range ended {
+			s := ch.records[0]
+			err := f.endLease(s, system, CauseExpired, "not kept alive for "+time.Duration(s.SessionAsk.TTL).String())
+			f.mu.Lock()
+			ch.release()
+			f.mu.Unlock()
+			if err != nil {
+				next = min(next, time.Second)
+			}
+		}
+		timer.Reset(next)
+	}
+}
+
+// dropTombs forgets request ids of objects that went long ago. Fabric.mu is
+// held.
+func (f *Fabric) dropTombs() {
+	var old []uint64
+	limit := time.Now().Add(-tombAge).UnixNano()
+	for len(f.idx.tombs) > 0 && (len(f.idx.tombs) > tombMax || f.idx.tombs[0].Gone.At < limit) {
+		t := f.idx.tombs[0]
+		f.idx.tombs = f.idx.tombs[1:]
+		key := requestKey{t.Gone.Identity, t.Request}
+		if q := f.idx.requests[key]; q != nil {
+			f.idx.release(key, q)
+		}
+		old = append(old, t.id)
+	}
+	if old != nil {
+		f.enter(entry{deletes: old})
+	}
+}

@@ -1,0 +1,118 @@
+package fabric
+
+import (
+	"slices"
+	"time"
+
+	"github.com/accelfab/accelfab/device"
+	"github.com/accelfab/accelfab/device/ib"
+)
+
+// The views of records. Fabric.mu is held for all of them.
+
+func (r *record) meta() Meta {
+	return Meta{Name: r.name, UID: r.UID, Revision: r.Revision, CreateTime: time.Unix(0, r.Created), Labels: r.Labels}
+}
+
+// condition says whether r is as asked.
+func (r *record) condition() Condition {
+	c := r.failure
+	switch r.state() {
+	case StatePending, StateDeleting, StateClosing:
+		c.Reconciling = true
+	case StateLost:
+		if c.Reason == "" {
+			c = Condition{Reason: Lost, Message: "what it had on devices is gone; delete it"}
+		}
+	}
+	return c
+}
+
+func (f *Fabric) viewSession(r *record) Session {
+	a := r.SessionAsk
+	s := Session{Meta: r.meta(), Owner: Caller{Identity: a.Identity, UID: a.UID, GID: a.GID, PID: a.PID, HasPeer: a.HasPeer},
+		Exclusive: a.Exclusive, TTL: time.Duration(a.TTL), Generation: a.Generation, State: r.state(), Condition: r.condition(),
+		LastSeen: r.life.seen, ExpireTime: time.Now().Add(r.life.deadline - f.cfg.Uptime())}
+	for _, id := range a.Devices {
+		s.Devices = append(s.Devices, f.names.node+"/devices/"+id)
+	}
+	for _, u := range r.life.use {
+		s.Usage.ProtectionDomains += u.ProtectionDomains
+		s.Usage.Buffers += u.Buffers
+		s.Usage.MemoryRegions += u.MemoryRegions
+		s.Usage.QueuePairs += u.QueuePairs
+		s.Usage.BufferBytes += u.BufferBytes
+	}
+	return s
+}
+
+func (f *Fabric) viewPD(r *record) ProtectionDomain {
+	return ProtectionDomain{Meta: r.meta(), Session: r.sess.name, State: r.state(), Condition: r.condition(),
+		MemoryRegions: r.regions, QueuePairs: r.qps}
+}
+
+func (f *Fabric) viewBuffer(r *record) Buffer {
+	b := Buffer{Meta: r.meta(), Session: r.sess.name, Size: r.BufferAsk.Size, Alignment: r.BufferAsk.Alignment,
+		State: r.state(), Condition: r.condition(), MemoryRegions: r.regions}
+	if r.there {
+		b.Address = r.is.addr
+	}
+	return b
+}
+
+func (f *Fabric) viewRegion(c Caller, r *record) MemoryRegion {
+	a := r.RegionAsk
+	m := MemoryRegion{Meta: r.meta(), Session: r.sess.name, ProtectionDomain: r.pd.name, Buffer: r.buf.name,
+		Offset: a.Offset, Length: a.Length, Access: a.Access, State: r.state(), Condition: r.condition()}
+	if r.there {
+		m.IOVA = r.is.addr
+		if f.owns(c, r) {
+			m.LKey, m.RKey = r.is.lkey, r.is.rkey
+		}
+	}
+	return m
+}
+
+func (f *Fabric) viewQP(c Caller, r *record) QueuePair {
+	q := r.QPAsk
+	v := QueuePair{Meta: r.meta(), Session: r.sess.name, ProtectionDomain: r.pd.name, Port: q.Port, PortName: r.card.portName(q.Port),
+		Type: q.Type, SendWR: q.SendWR, RecvWR: q.RecvWR, SGE: q.SGE, Target: q.Target, State: r.state(), Condition: r.condition()}
+	v.Attributes = Attributes{PathMTU: q.PathMTU, Timeout: &q.Timeout, RetryCount: &q.RetryCount, RNRRetry: &q.RNRRetry,
+		MinRNRTimer: &q.MinRNRTimer, MaxRDAtomic: &q.MaxRDAtomic, MaxDestRDAtomic: &q.MaxDestRDAtomic, TrafficClass: &q.TrafficClass,
+		HopLimit: &q.HopLimit, PSN: &q.PSN, Access: &q.Access}
+	if q.GIDIndex >= 0 {
+		v.Attributes.GIDIndex = &q.GIDIndex
+	}
+	if q.Type == ib.UD && f.owns(c, r) {
+		v.Attributes.QKey = &q.QKey
+	}
+	if m := q.Remote; m != nil {
+		v.Remote = &Endpoint{GID: m.GID, QPN: m.QPN, PSN: m.PSN, GIDIndex: -1, GIDType: ib.RoCEv2, HasType: true, PKey: m.PKey, Port: m.Port}
+		v.Attributes.PathMTU, v.Attributes.GIDIndex = m.PathMTU, &m.GIDIndex
+	}
+	v.Local = Endpoint{PSN: q.PSN, GIDIndex: -1, PKey: pkeyDefault, Port: v.PortName}
+	if q.Port < len(r.card.ports) {
+		p := &r.card.ports[q.Port]
+		v.Local.ActiveMTU = p.ActiveMTU
+		want := q.GIDIndex
+		if q.Remote != nil {
+			want = q.Remote.GIDIndex
+		}
+		if i := slices.IndexFunc(p.GIDs, func(e device.GIDEntry) bool { return want < 0 && e.Type == ib.RoCEv2 || want >= 0 && e.Index == want }); i >= 0 {
+			e := p.GIDs[i]
+			v.Local.GID, v.Local.GIDIndex, v.Local.GIDType, v.Local.HasType = e.GID, e.Index, e.Type, true
+		}
+	}
+	if r.there {
+		d := r.is
+		v.QPState, v.Status, v.StatusText, v.Local.QPN = d.state, d.status, d.reason, d.qpn
+		v.SendWR, v.RecvWR, v.SGE = max(d.sendWR, v.SendWR), max(d.recvWR, v.RecvWR), max(d.sge, v.SGE)
+		if !d.gid.IsZero() {
+			v.Local.GID, v.Local.GIDIndex, v.Local.GIDType, v.Local.HasType = d.gid, d.gidIx, ib.RoCEv2, true
+		}
+		if d.mtu != 0 {
+			v.Attributes.PathMTU = d.mtu
+		}
+	}
+	return v
+}
