@@ -183,6 +183,7 @@ func (l *lab) spawn(n *labNode) error {
 		args = append(args, "--device", d)
 	}
 	cmd := exec.Command(l.Accelfabd, args...)
+	cmd.Dir = n.dir // so that it keeps no directory of the caller's in use
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := detach(cmd); err != nil {
 		return err
