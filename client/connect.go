@@ -1,0 +1,106 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	pb "github.com/accelfab/accelfab/proto/accelfab/v1"
+)
+
+// End is one of two queue pairs that shall be connected.
+type End struct {
+	Client *Client // of the node that the queue pair is on
+	Name   string  // of the queue pair
+	// Attributes to set on the way; nil leaves all as they are.
+	Attributes *pb.QueuePair_Attributes
+}
+
+// undoLimit bounds what is done after a failure, when the caller's context may
+// have ended.
+const undoLimit = 10 * time.Second
+
+// ConnectPair connects two queue pairs with each other, on one node or on two:
+// it reads both local endpoints, gives each to the other end, and returns both
+// queue pairs in RTS. If one end cannot be connected the other is taken back to
+// INIT, so that none is left half connected; receives posted there are lost.
+// Two that are connected with each other already are left as they are.
+//
+// The error says which end failed, in which phase ("read", "check" or
+// "connect"); Reason finds the daemon's reason in it.
+func ConnectPair(ctx context.Context, a, b End) (qpA, qpB *pb.QueuePair, err error) {
+	if qpA, err = a.read(ctx); err != nil {
+		return nil, nil, err
+	}
+	if qpB, err = b.read(ctx); err != nil {
+		return nil, nil, err
+	}
+	if err := checkFamilies(qpA, qpB); err != nil {
+		return nil, nil, err
+	}
+	wasA := qpA.GetState()
+	endpointA, endpointB := qpA.GetLocalEndpoint(), qpB.GetLocalEndpoint()
+	if qpA, err = a.connect(ctx, endpointB); err != nil {
+		return nil, nil, err
+	}
+	if qpB, err = b.connect(ctx, endpointA); err != nil {
+		if wasA != pb.QueuePair_STATE_RTS {
+			err = errors.Join(err, a.undo(ctx))
+		}
+		return nil, nil, err
+	}
+	return qpA, qpB, nil
+}
+
+func (e End) read(ctx context.Context) (*pb.QueuePair, error) {
+	qp, err := e.Client.QueuePairs.GetQueuePair(ctx, &pb.GetQueuePairRequest{Name: e.Name})
+	if err != nil {
+		return nil, fmt.Errorf("phase read, %s: %w", e.Name, err)
+	}
+	if qp.GetLocalEndpoint().GetQpn() == 0 {
+		return nil, fmt.Errorf("phase check, %s: it is in state %v and has no queue pair number yet", e.Name, qp.GetState())
+	}
+	return qp, nil
+}
+
+func (e End) connect(ctx context.Context, remote *pb.QueuePair_Endpoint) (*pb.QueuePair, error) {
+	qp, err := e.Client.QueuePairs.ConnectQueuePair(ctx, &pb.ConnectQueuePairRequest{
+		Name: e.Name, RemoteEndpoint: remote, Attributes: e.Attributes,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("phase connect, %s to QPN 0x%06x at %s: %w", e.Name, remote.GetQpn(), remote.GetGid(), err)
+	}
+	return qp, nil
+}
+
+// undo takes an end that was connected back to INIT, also when ctx has ended.
+func (e End) undo(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)
+	defer cancel()
+	_, err := e.Client.QueuePairs.ModifyQueuePair(ctx, &pb.ModifyQueuePairRequest{Name: e.Name, TargetState: pb.QueuePair_STATE_INIT})
+	if err != nil {
+		return fmt.Errorf("%s stays connected to a peer that is not: %w", e.Name, err)
+	}
+	return nil
+}
+
+// checkFamilies refuses ends that cannot reach each other by the form of their
+// addresses, before anything is changed.
+func checkFamilies(a, b *pb.QueuePair) error {
+	gidA, errA := netip.ParseAddr(a.GetLocalEndpoint().GetGid())
+	gidB, errB := netip.ParseAddr(b.GetLocalEndpoint().GetGid())
+	if errA != nil || errB != nil || gidA.Is4In6() == gidB.Is4In6() {
+		return nil // what is odd about a GID the daemons say better
+	}
+	return fmt.Errorf("phase check: %s has the GID %s (%s), and %s has %s (%s): choose a gid_index of the same family at both ends",
+		a.GetName(), gidA, family(gidA), b.GetName(), gidB, family(gidB))
+}
+
+func family(gid netip.Addr) string {
+	if gid.Is4In6() {
+		return "IPv4"
+	}
+	return "IPv6"
+}

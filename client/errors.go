@@ -1,0 +1,106 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/accelfab/accelfab/proto/accelfab/v1"
+)
+
+// domain marks the error details of accelfab.
+const domain = "accelfab"
+
+// detail finds an error detail of one type.
+func detail[T any](err error) (found T, ok bool) {
+	s, is := statusOf(err)
+	if !is {
+		return found, false
+	}
+	for _, d := range s.Details() {
+		if t, is := d.(T); is {
+			return t, true
+		}
+	}
+	return found, false
+}
+
+// statusOf finds the gRPC status that an error holds, also where it is wrapped.
+func statusOf(err error) (*status.Status, bool) {
+	var s interface{ GRPCStatus() *status.Status }
+	if err == nil || !errors.As(err, &s) {
+		return nil, false
+	}
+	return s.GRPCStatus(), true
+}
+
+// Reason tells why the daemon refused a call, UNSPECIFIED if err is nil or is no
+// refusal of a daemon.
+func Reason(err error) pb.ErrorReason {
+	info, ok := detail[*errdetails.ErrorInfo](err)
+	if !ok || info.GetDomain() != domain {
+		return pb.ErrorReason_ERROR_REASON_UNSPECIFIED
+	}
+	return pb.ErrorReason(pb.ErrorReason_value["ERROR_REASON_"+info.GetReason()])
+}
+
+// Details are the facts that come with a reason; the contract tells the keys
+// with each reason. nil if there are none.
+func Details(err error) map[string]string {
+	info, ok := detail[*errdetails.ErrorInfo](err)
+	if !ok || info.GetDomain() != domain {
+		return nil
+	}
+	return info.GetMetadata()
+}
+
+// Violation is one field that a daemon found wrong.
+type Violation struct {
+	Field   string // path in the request, such as queue_pair.port
+	Problem string
+}
+
+// Violations lists the fields that were wrong, nil if the refusal is for
+// another reason.
+func Violations(err error) []Violation {
+	bad, _ := detail[*errdetails.BadRequest](err)
+	var list []Violation
+	for _, v := range bad.GetFieldViolations() {
+		list = append(list, Violation{v.GetField(), v.GetDescription()})
+	}
+	return list
+}
+
+// Explain says an error in one line: what was wrong, why, and what to do where
+// the daemon said so.
+func Explain(err error) string {
+	s, ok := statusOf(err)
+	if !ok {
+		return oneLine(err.Error())
+	}
+	text := s.Message()
+	// What wraps the status tells where it happened.
+	if i := strings.Index(err.Error(), "rpc error:"); i > 0 {
+		text = err.Error()[:i] + text
+	}
+	if Reason(err) == pb.ErrorReason_ERROR_REASON_UNSPECIFIED {
+		switch s.Code() {
+		case codes.Unavailable:
+			text = "no daemon answers: " + text + "; is accelfabd running, and is this its address"
+		case codes.Unimplemented:
+			text += "; the daemon may be older than this program"
+		}
+	}
+	for _, v := range Violations(err) {
+		if !strings.Contains(text, v.Problem) {
+			text += fmt.Sprintf("; %s: %s", v.Field, v.Problem)
+		}
+	}
+	return oneLine(text)
+}
+
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
