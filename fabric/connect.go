@@ -88,13 +88,19 @@ func (f *Fabric) checkGIDIndex(fault faultFunc, c *card, ask *qpAsk) error {
 // address family.
 func pickGID(fault faultFunc, port *device.Port, ask *qpAsk, remote *Endpoint) (int, error) {
 	family := func(g ib.GID) string {
-		if g.IsIPv4Mapped() {
+		switch {
+		case g.IsIPv4Mapped():
 			return "IPv4"
+		case g.IsLinkLocal():
+			return "IPv6 link-local"
 		}
 		return "IPv6"
 	}
 	mismatch := func(have *device.GIDEntry) error {
 		text, kind := "none", "no RoCE v2 GID"
+		if have == nil {
+			have = localGID(port, -1)
+		}
 		if have != nil {
 			text, kind = have.GID.String(), fmt.Sprintf("%s (%v, %s)", have.GID, have.Type, family(have.GID))
 		}
@@ -105,7 +111,6 @@ func pickGID(fault faultFunc, port *device.Port, ask *qpAsk, remote *Endpoint) (
 		return fault(GIDFamilyMismatch, "remote_endpoint.gid", fmt.Sprintf("the ends do not fit: local %s, remote %s (%s); both need RoCE v2 and one address family", kind, remote.GID, of),
 			map[string]string{"local_gid": text, "remote_gid": remote.GID.String()})
 	}
-	var first *device.GIDEntry
 	for i := range port.GIDs {
 		e := &port.GIDs[i]
 		fits := e.Type == ib.RoCEv2 && family(e.GID) == family(remote.GID) && (!remote.HasType || remote.GIDType == ib.RoCEv2)
@@ -117,14 +122,12 @@ func pickGID(fault faultFunc, port *device.Port, ask *qpAsk, remote *Endpoint) (
 			return e.Index, nil
 		case ask.GIDIndex < 0 && fits:
 			return e.Index, nil
-		case first == nil && e.Type == ib.RoCEv2:
-			first = e
 		}
 	}
 	if ask.GIDIndex >= 0 {
 		return 0, fault(FieldInvalid, "attributes.gid_index", fmt.Sprintf("%d: port %d has no such entry in its GID table", ask.GIDIndex, ask.Port), nil)
 	}
-	return 0, mismatch(first)
+	return 0, mismatch(nil)
 }
 
 // checkCable refuses a peer at which no cable of the port ends, as far as the

@@ -121,7 +121,9 @@ func (f *Fabric) PollCompletions(ctx context.Context, c Caller, r PollCompletion
 	if out := in.some(r.After, limit); len(out) > 0 {
 		return out, nil
 	}
-	wait, cancel := context.WithTimeout(ctx, r.Wait)
+	// A device may heed the context before it looks, hence a little time even
+	// for a caller who does not wait.
+	wait, cancel := context.WithTimeout(ctx, max(r.Wait, time.Millisecond))
 	defer cancel()
 	select { // one caller reads; others wait for what it brings
 	case in.busy <- struct{}{}:
@@ -131,10 +133,6 @@ func (f *Fabric) PollCompletions(ctx context.Context, c Caller, r PollCompletion
 	}
 	if out := in.some(r.After, limit); len(out) > 0 {
 		return out, nil
-	}
-	if r.Wait == 0 { // the device looks before it heeds the context
-		wait, cancel = context.WithCancel(ctx)
-		cancel()
 	}
 	got, err := qp.card.dev.Completions(wait, qp.UID, min(limit, maxWork))
 	if err != nil && len(got) == 0 {

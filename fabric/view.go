@@ -1,7 +1,6 @@
 package fabric
 
 import (
-	"slices"
 	"time"
 
 	"github.com/accelfab/accelfab/device"
@@ -98,8 +97,7 @@ func (f *Fabric) viewQP(c Caller, r *record) QueuePair {
 		if q.Remote != nil {
 			want = q.Remote.GIDIndex
 		}
-		if i := slices.IndexFunc(p.GIDs, func(e device.GIDEntry) bool { return want < 0 && e.Type == ib.RoCEv2 || want >= 0 && e.Index == want }); i >= 0 {
-			e := p.GIDs[i]
+		if e := localGID(p, want); e != nil {
 			v.Local.GID, v.Local.GIDIndex, v.Local.GIDType, v.Local.HasType = e.GID, e.Index, e.Type, true
 		}
 	}
@@ -115,4 +113,23 @@ func (f *Fabric) viewQP(c Caller, r *record) QueuePair {
 		}
 	}
 	return v
+}
+
+// localGID is the entry at an index of a port's GID table, or for -1 the one
+// that peers reach best: the first RoCE v2 entry that is not link-local, else
+// the first.
+func localGID(p *device.Port, index int) *device.GIDEntry {
+	var best *device.GIDEntry
+	for i := range p.GIDs {
+		e := &p.GIDs[i]
+		switch {
+		case index >= 0:
+			if e.Index == index {
+				return e
+			}
+		case e.Type == ib.RoCEv2 && (best == nil || best.GID.IsLinkLocal() && !e.GID.IsLinkLocal()):
+			best = e
+		}
+	}
+	return best
 }
