@@ -25,15 +25,16 @@ type card struct {
 	usage   Usage
 	holders []*record // sessions, oldest first
 
-	dirty  []*record
-	later  []*record // to be tried again
-	relist bool      // compare everything again
-	known  bool      // the device was listed and answers
-	tries  int       // failed comparisons
-	health Condition
-	since  time.Time
-	ports  []device.Port // as last read
-	asks   map[int]*record
+	dirty     []*record
+	later     []*record // to be tried again
+	recording int       // outcomes that the keeper has yet to record before the worker goes on
+	relist    bool      // compare everything again
+	known     bool      // the device was listed and answers
+	tries     int       // failed comparisons
+	health    Condition
+	since     time.Time
+	ports     []device.Port // as last read
+	asks      map[int]*record
 }
 
 // callTimeout bounds one call of a device, so that one that hangs is seen.
@@ -118,11 +119,11 @@ func (c *card) run() {
 			return
 		}
 		c.pass()
-		if first {
+		c.f.mu.Lock()
+		if first && c.recording == 0 && len(c.dirty) == 0 {
 			first = false
 			close(c.compared)
 		}
-		c.f.mu.Lock()
 		delay := time.Duration(-1)
 		if c.relist && c.tries > 0 {
 			delay = backoff(c.tries)

@@ -357,12 +357,12 @@ func (f *Fabric) aimAt(op string, r *record, a *aim) (*qpAsk, error) {
 	if err := checkETag(op, a.update.ETag, r); err != nil {
 		return nil, err
 	}
+	if err := r.card.usable(); err != nil {
+		err.Op = op
+		return nil, err
+	}
 	if !r.there {
-		e := &Error{Op: op, Name: r.name, Reason: StateInvalid, Message: "the queue pair is not on the device yet", Details: map[string]string{"state": string(r.state())}}
-		if err := r.card.usable(); err != nil {
-			err.Op, e = op, err
-		}
-		return nil, e
+		return nil, &Error{Op: op, Name: r.name, Reason: StateInvalid, Message: "the queue pair is not on the device yet", Details: map[string]string{"state": string(r.state())}}
 	}
 	var v violations
 	ask := *r.QPAsk

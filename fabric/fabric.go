@@ -54,10 +54,14 @@ type Fabric struct {
 	pendDue  chan struct{}
 }
 
+// openWait is how long Open waits for devices before it serves without them.
+const openWait = 15 * time.Second
+
 const system = "system" // the actor of what nobody asked for
 
 // Open loads the store, reads every device, compares, and serves. It returns
-// when each device was compared once or did not answer (Node tells which).
+// when each device was compared and what it lost was made again, or it did not
+// answer (Node tells which).
 func Open(ctx context.Context, cfg Config) (*Fabric, error) {
 	if !validID(cfg.NodeID) {
 		return nil, &Error{Op: "Open", Field: "node_id", Reason: FieldInvalid, Message: fmt.Sprintf("%q: %s", cfg.NodeID, idRule)}
@@ -96,9 +100,14 @@ func Open(ctx context.Context, cfg Config) (*Fabric, error) {
 			f.wg.Go(c.listen)
 		}
 	}
+	late := time.NewTimer(openWait)
+	defer late.Stop()
 	for _, done := range first {
 		select {
 		case <-done:
+		case <-late.C:
+			f.log.Warn("serving before every device was compared")
+			late.Reset(0)
 		case <-ctx.Done():
 			f.Close()
 			return nil, &Error{Op: "Open", Reason: Timeout, Message: "devices were not compared in time", Err: ctx.Err()}

@@ -204,7 +204,11 @@ func (c *card) stay(r *record, err error) {
 			e.Details = map[string]string{}
 		}
 		e.Details["phase"] = "connect"
-		e.Message += "; the queue pair is in " + r.is.state.String() + " with the same QPN, receives that were posted are lost"
+		where := "; the queue pair is in " + r.is.state.String() + " with the same QPN, receives that were posted are lost"
+		e.Message += where
+		for i := range e.Violations {
+			e.Violations[i].Problem += where
+		}
 	}
 	r.failure = Condition{Reason: e.Reason, Message: e.Error()}
 	before, ask := r.QPAsk.Target.String(), *r.QPAsk
@@ -220,8 +224,10 @@ func (c *card) stay(r *record, err error) {
 	}
 	ev := r.event(EventChanged, ch.actor, e.Reason)
 	ev.Before, ev.After, ev.Message = before, r.label(), e.Error()
+	c.recording++
 	r.leaving = true // nothing is done about it until this is recorded
 	f.enter(entry{puts: []*record{r}, events: []Event{ev}, then: func() {
+		c.recording--
 		r.leaving = false
 		f.settle(r, e)
 		c.push(r)

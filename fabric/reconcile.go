@@ -237,7 +237,10 @@ func (c *card) create(k kind, recs []*record) {
 		case actLose:
 			c.lose(r)
 		case actAdopt:
-			r.failure, r.tries = Condition{}, 0
+			if r.failure.Reconciling { // else it tells how a connect ended
+				r.failure = Condition{}
+			}
+			r.tries = 0
 			if k != kindQueuePair { // those may have steps to go
 				f.settle(r, nil)
 			}
@@ -307,7 +310,11 @@ func (c *card) remake(r *record) {
 	ch.claim()
 	ev := r.event(EventChanged, system, CauseReconciled)
 	ev.Before, ev.After, ev.Message = before, ib.Init.String(), "the device lost the queue pair; it is made again with a new QPN and must be connected again"
-	c.f.enter(entry{puts: []*record{r}, events: []Event{ev}, then: ch.release})
+	c.recording++
+	c.f.enter(entry{puts: []*record{r}, events: []Event{ev}, then: func() {
+		c.recording--
+		ch.release()
+	}})
 }
 
 // restart says whether the queue pair can be made again as it is asked.

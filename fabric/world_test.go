@@ -88,6 +88,12 @@ func (w *world) restart(lose bool) {
 	w.open()
 }
 
+// pass lets (fake) time pass, and all that is due in it happen.
+func pass(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
+}
+
 func ctx() context.Context { return context.Background() }
 
 func (w *world) session(id string, c fabric.Caller) fabric.Session {
