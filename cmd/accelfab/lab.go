@@ -36,6 +36,10 @@ lab's directory. The software devices of all nodes reach one another.`,
 func labFlags(cmd *cobra.Command, cfg *labConfig) {
 	cmd.Flags().IntVar(&cfg.nodes, "nodes", 2, "number of nodes")
 	cmd.Flags().StringArrayVar(&cfg.devices, "device", []string{"soft:hls-2"}, "devices of each node, as accelfabd takes them (repeatable)")
+	accelfabdFlag(cmd, cfg)
+}
+
+func accelfabdFlag(cmd *cobra.Command, cfg *labConfig) {
 	cmd.Flags().StringVar(&cfg.accelfabd, "accelfabd", "", "the daemon's program (default: beside accelfab, else in PATH)")
 }
 
@@ -61,13 +65,14 @@ returns when all nodes serve; they run until "lab down".`,
 			if err != nil {
 				return err
 			}
+			cfg.stderr = cmd.ErrOrStderr()
 			l, lock, err := newLab(dir, cfg)
 			if err != nil {
 				return err
 			}
 			defer lock.Close()
 			if err := l.start(ctx); err != nil {
-				return errors.Join(err, l.stop(), fmt.Errorf("the lab is ended, its logs are kept; to remove them: accelfab lab down --dir %s", dir))
+				return l.startFailed(ctx, err)
 			}
 			l.describe(cmd.OutOrStdout())
 			return nil
@@ -106,6 +111,7 @@ node, ACCELFAB_LAB_0, ACCELFAB_LAB_1, ... are all of them.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, stop := untilSignal(cmd.Context())
 			defer stop()
+			cfg.stderr = cmd.ErrOrStderr()
 			dir, err := tempLabDir("run")
 			if err != nil {
 				return err
@@ -130,10 +136,7 @@ func withLab(ctx context.Context, dir string, cfg labConfig, work func(*lab) err
 	defer lock.Close()
 	l.MadeDir = true
 	if err := l.start(ctx); err != nil {
-		if ctx.Err() != nil {
-			return errors.Join(err, l.stop(), l.remove())
-		}
-		return errors.Join(err, l.stop(), fmt.Errorf("logs are kept; to remove them: accelfab lab down --dir %s", dir))
+		return l.startFailed(ctx, err)
 	}
 	err = work(l)
 	var keep *keepLogs
@@ -144,6 +147,18 @@ func withLab(ctx context.Context, dir string, cfg labConfig, work func(*lab) err
 		return errors.Join(err, stopped)
 	}
 	return errors.Join(err, l.remove())
+}
+
+// startFailed ends a lab that did not start as a whole. Its logs are kept,
+// unless the user has ended the command.
+func (l *lab) startFailed(ctx context.Context, err error) error {
+	if stopped := l.stop(); stopped != nil {
+		return errors.Join(err, stopped)
+	}
+	if interrupted(ctx) {
+		return errors.Join(err, l.remove())
+	}
+	return fmt.Errorf("the lab did not start, and its logs stay in %s until \"accelfab lab down --dir %s\": %w", l.Dir, l.Dir, err)
 }
 
 // keepLogs is an error after which the logs of the lab are needed.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -26,6 +27,8 @@ type lab struct {
 	Accelfabd string     `json:"accelfabd"`
 	Devices   []string   `json:"devices"`
 	Nodes     []*labNode `json:"nodes"`
+
+	stderr io.Writer
 }
 
 // labNode is one daemon of a lab.

@@ -21,18 +21,24 @@ func printReport(cmd *cobra.Command, v any, table func(io.Writer) error) error {
 	case "json":
 		_, err = fmt.Fprintf(out, "%s\n", data)
 	case "yaml":
-		// By way of JSON, so that both have the same names and order.
-		var doc yaml.Node
-		if err = yaml.Unmarshal(data, &doc); err == nil {
-			blockStyle(&doc)
-			e := yaml.NewEncoder(out)
-			e.SetIndent(2)
-			err = e.Encode(&doc)
-		}
+		err = writeYAML(out, data)
 	default:
 		err = table(out)
 	}
 	return err
+}
+
+// writeYAML writes a JSON document as YAML, so that both have the same names and
+// order.
+func writeYAML(w io.Writer, document []byte) error {
+	var doc yaml.Node
+	if err := yaml.Unmarshal(document, &doc); err != nil {
+		return err
+	}
+	blockStyle(&doc)
+	e := yaml.NewEncoder(w)
+	e.SetIndent(2)
+	return e.Encode(&doc)
 }
 
 // blockStyle takes off the braces and quotes that JSON brought.

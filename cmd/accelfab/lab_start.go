@@ -60,6 +60,8 @@ type labConfig struct {
 	nodes     int
 	devices   []string
 	accelfabd string // "" looks for it
+	// stderr is told what a daemon that does not serve has logged last.
+	stderr io.Writer
 }
 
 // newLab makes the directories of a lab in dir and records it, with nothing
@@ -73,7 +75,7 @@ func newLab(dir string, cfg labConfig) (*lab, *os.File, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	l := &lab{Dir: dir, Accelfabd: program, Devices: cfg.devices}
+	l := &lab{Dir: dir, Accelfabd: program, Devices: cfg.devices, stderr: cfg.stderr}
 	for i := range cfg.nodes {
 		name := fmt.Sprintf("node-%d", i)
 		n := &labNode{Name: name, dir: filepath.Join(dir, name)}
@@ -146,7 +148,7 @@ func (l *lab) start(ctx context.Context) error {
 		}
 	}
 	for _, n := range l.Nodes {
-		if err := n.waitReady(ctx); err != nil {
+		if err := l.waitReady(ctx, n); err != nil {
 			return err
 		}
 	}
@@ -159,7 +161,7 @@ func (l *lab) restart(ctx context.Context, n *labNode) error {
 	if err := l.spawn(n); err != nil {
 		return err
 	}
-	if err := n.waitReady(ctx); err != nil {
+	if err := l.waitReady(ctx, n); err != nil {
 		return err
 	}
 	return l.save()
@@ -215,7 +217,7 @@ type doors struct {
 }
 
 // waitReady waits until the daemon has told its doors and says that it serves.
-func (n *labNode) waitReady(ctx context.Context) error {
+func (l *lab) waitReady(ctx context.Context, n *labNode) error {
 	ctx, cancel := context.WithTimeout(ctx, labStartLimit)
 	defer cancel()
 	// A daemon that ends ends the wait too.
@@ -241,7 +243,10 @@ func (n *labNode) waitReady(ctx context.Context) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = fmt.Errorf("it did not serve within %v", labStartLimit)
 	}
-	return fmt.Errorf("daemon of %s: %w; its log %s ends with:\n%s", n.Name, err, n.logPath(), lastLines(n.logPath(), 10))
+	if !errors.Is(err, context.Canceled) {
+		fmt.Fprintf(l.stderr, "the last lines of %s:\n%s\n", n.logPath(), lastLines(n.logPath(), 10))
+	}
+	return fmt.Errorf("daemon of %s, log %s: %w", n.Name, n.logPath(), err)
 }
 
 // readDoors waits for accelfabd.json, which a daemon puts in place as a whole.

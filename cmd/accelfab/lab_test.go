@@ -177,15 +177,18 @@ func TestLabLeavesAnotherProcessWithThePIDAlone(t *testing.T) {
 
 func TestLabSaysWhyADaemonEnded(t *testing.T) {
 	labHome(t, "refuse")
-	_, err := labCommand(t, t.Context(), "lab", "up", "--accelfabd", os.Args[0])
+	out, err := labCommand(t, t.Context(), "lab", "up", "--accelfabd", os.Args[0])
 	if err == nil {
 		t.Fatal("no error")
 	}
 	rows := listLabs(t)
-	for _, want := range []string{"daemon of node-1", "ended before it served", "soft: no free network", rows[1].Log, "lab down --dir " + rows[0].Dir} {
+	for _, want := range []string{"daemon of node-1", "ended before it served", rows[1].Log, "lab down --dir " + rows[0].Dir} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the error lacks %q: %v", want, err)
 		}
+	}
+	if want := "soft: no free network"; !strings.Contains(out, want) {
+		t.Errorf("the output lacks the log's line %q:\n%s", want, out)
 	}
 	gone(t, rows[:1])
 	mustLab(t, "lab", "down")
@@ -199,7 +202,7 @@ func TestLabStartGivesUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, lock, err := newLab(dir, labConfig{nodes: 2, devices: []string{"soft"}, accelfabd: os.Args[0]})
+	l, lock, err := newLab(dir, labConfig{nodes: 2, devices: []string{"soft"}, accelfabd: os.Args[0], stderr: t.Output()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,7 +215,7 @@ func TestLabStartGivesUp(t *testing.T) {
 		}
 	}
 	cancel()
-	if err := l.Nodes[0].waitReady(ctx); !errors.Is(err, context.Canceled) {
+	if err := l.waitReady(ctx, l.Nodes[0]); !errors.Is(err, context.Canceled) {
 		t.Errorf("waitReady: %v", err)
 	}
 	if err := l.stop(); err != nil {
