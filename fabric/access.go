@@ -26,7 +26,7 @@ func (f *Fabric) find(c Caller, op string, k kind, field, name string) (*record,
 func (f *Fabric) sees(c Caller, r *record) bool { return c.Operator || f.owns(c, r) }
 
 // owns says whether c is the owner, who alone may build on r and use it.
-func (f *Fabric) owns(c Caller, r *record) bool { return r.owner().SessionAsk.Identity == c.Identity }
+func (f *Fabric) owns(c Caller, r *record) bool { return r.owner().life.identity == c.Identity }
 
 func (f *Fabric) denied(c Caller, op string, r *record) *Error {
 	return &Error{Op: op, Name: r.name, Reason: PermissionDenied, Details: map[string]string{"identity": c.Identity},

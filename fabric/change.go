@@ -225,7 +225,7 @@ func (f *Fabric) compose(entries []entry) (Change, map[*record]*record) {
 				continue
 			}
 			t := &record{id: r.id, name: r.name, committed: true, stored: &stored{Kind: kindTombstone, UID: r.UID, Created: r.Created,
-				Request: r.Request, Sum: r.Sum, Gone: &gone{Identity: r.owner().SessionAsk.Identity, At: time.Now().UnixNano()}}}
+				Request: r.Request, Sum: r.Sum, Gone: &gone{Identity: r.owner().life.identity, At: time.Now().UnixNano()}}}
 			tombs[r] = t
 			failed(change.put(t))
 		}

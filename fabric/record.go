@@ -62,6 +62,7 @@ type present struct {
 
 // lease is a session's life.
 type lease struct {
+	identity string        // of the owner; never changes, and may be read without the lock
 	deadline time.Duration // on the uptime clock
 	seen     time.Time
 	lost     bool // of another boot
@@ -170,7 +171,7 @@ func (x *index) add(r *record) {
 		r.count(1)
 	}
 	if r.Request != "" {
-		key := requestKey{r.owner().SessionAsk.Identity, r.Request}
+		key := requestKey{r.owner().life.identity, r.Request}
 		q := x.requests[key]
 		if q == nil {
 			q = &request{sum: r.Sum}
@@ -202,7 +203,7 @@ func (x *index) remove(r *record, tomb *record) {
 	if r.Request == "" {
 		return
 	}
-	key := requestKey{r.owner().SessionAsk.Identity, r.Request}
+	key := requestKey{r.owner().life.identity, r.Request}
 	q := x.requests[key]
 	if q == nil {
 		return
@@ -309,5 +310,5 @@ func (r *record) label() string {
 func (r *record) event(t EventType, actor string, cause Reason) Event {
 	o := r.owner()
 	return Event{Type: t, Resource: r.name, ResourceUID: r.UID, Labels: r.Labels, Session: o.name,
-		Owner: o.SessionAsk.Identity, Actor: actor, Reason: cause}
+		Owner: o.life.identity, Actor: actor, Reason: cause}
 }

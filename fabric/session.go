@@ -15,7 +15,7 @@ const (
 
 // startLease gives a session that was made or loaded one full ttl.
 func (f *Fabric) startLease(r *record, lost bool) {
-	r.life = &lease{seen: time.Now(), lost: lost, use: map[*card]*Usage{}}
+	r.life = &lease{identity: r.SessionAsk.Identity, seen: time.Now(), lost: lost, use: map[*card]*Usage{}}
 	r.life.deadline = f.cfg.Uptime() + time.Duration(r.SessionAsk.TTL)
 	for _, id := range r.SessionAsk.Devices {
 		c := f.card[id]
@@ -100,7 +100,7 @@ func (f *Fabric) buildSession(op string, c Caller, r *CreateSession) (*record, e
 		}
 	}
 	if r.ValidateOnly {
-		s.life = &lease{seen: time.Now(), deadline: f.cfg.Uptime() + r.TTL}
+		s.life = &lease{identity: c.Identity, seen: time.Now(), deadline: f.cfg.Uptime() + r.TTL}
 		return s, nil
 	}
 	f.startLease(s, false)
