@@ -133,7 +133,7 @@ func (d *demo) connectAgain(ctx context.Context) error {
 		what string
 		pair demoPair
 		to   *demoRegion
-	}{{"RDMA WRITE between nodes, after the kill", d.across, d.target}, {"RDMA WRITE inside a node, after the kill", d.inside, d.near}} {
+	}{{"RDMA WRITE between nodes, after the kill", d.across, d.target}, {"RDMA WRITE inside a node, after the kill, fresh memory", d.inside, d.near}} {
 		took, err := again.pair.requester.transfer(ctx, pb.WorkRequest_OPCODE_RDMA_WRITE, d.source, again.to)
 		if err != nil {
 			return err

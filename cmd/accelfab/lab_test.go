@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -267,5 +268,25 @@ func TestLabRefuses(t *testing.T) {
 				t.Errorf("%v\n%s, want %q", err, out, c.want)
 			}
 		})
+	}
+}
+
+func TestReportForms(t *testing.T) {
+	v := []map[string]any{{"number": "0123", "count": 2, "flag": "true", "list": []string{"a b"}}}
+	for form, want := range map[string]string{
+		"table": "as a table\n",
+		"json":  "[\n  {\n    \"count\": 2,\n    \"flag\": \"true\",\n    \"list\": [\n      \"a b\"\n    ],\n    \"number\": \"0123\"\n  }\n]\n",
+		"yaml":  "- count: 2\n  flag: \"true\"\n  list:\n    - a b\n  number: \"0123\"\n",
+	} {
+		var out bytes.Buffer
+		cmd := &cobra.Command{RunE: func(cmd *cobra.Command, _ []string) error {
+			return printReport(cmd, v, func(w io.Writer) error { _, err := io.WriteString(w, "as a table\n"); return err })
+		}}
+		cmd.Flags().StringP("output", "o", "table", "")
+		cmd.SetArgs([]string{"-o", form})
+		cmd.SetOut(&out)
+		if err := cmd.Execute(); err != nil || out.String() != want {
+			t.Errorf("%s: %v\n%s, want\n%s", form, err, &out, want)
+		}
 	}
 }

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/accelfab/accelfab/client"
+	pb "github.com/accelfab/accelfab/proto/accelfab/v1"
+)
+
+var nodeColumns = []column[*pb.Node]{
+	{"NODE", func(n *pb.Node) any { return strings.TrimPrefix(n.GetName(), "nodes/") }},
+	{"STATE", func(n *pb.Node) any { return stateText(enum(n.GetState(), "STATE"), n.GetReason()) }},
+	{"DEVICES", func(n *pb.Node) any { return n.GetDeviceCount() }},
+	{"VERSION", func(n *pb.Node) any { return n.GetVersion() }},
+	{"INSTANCE", func(n *pb.Node) any { return n.GetInstanceId() }},
+	{"UP", func(n *pb.Node) any { return time.Since(n.GetStartTime().AsTime()).Round(time.Second) }},
+}
+
+func newNodeCmd(a *app) *cobra.Command {
+	cmd := &cobra.Command{Use: "node", Short: "The node and its health", Example: "  accelfab node get"}
+	get := func(cmd *cobra.Command, show func(*pb.Node) error) error {
+		return a.call(cmd, func(ctx context.Context, c *client.Client) error {
+			n, err := c.Nodes.GetNode(ctx, &pb.GetNodeRequest{Name: localNode})
+			if err != nil {
+				return err
+			}
+			return show(n)
+		})
+	}
+	cmd.AddCommand(&cobra.Command{
+		Use:     "get",
+		Short:   "Show the node",
+		Example: "  accelfab node get\n  accelfab node get -o json",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return get(cmd, func(n *pb.Node) error { return print(a, cmd, n, nodeColumns, n) })
+		},
+	}, newHealthCmd(a, get))
+	return cmd
+}
+
+var problemColumns = []column[*pb.Health_Problem]{
+	{"RESOURCE", func(p *pb.Health_Problem) any { return short(p.GetResource()) }},
+	{"REASON", func(p *pb.Health_Problem) any { return p.GetReason() }},
+	{"SINCE", func(p *pb.Health_Problem) any { return p.GetStartTime().AsTime().Local().Format(time.DateTime) }},
+	{"MESSAGE", func(p *pb.Health_Problem) any { return p.GetMessage() }},
+}
+
+// newHealthCmd fails where the node is not well, so that scripts can ask it.
+func newHealthCmd(a *app, get func(*cobra.Command, func(*pb.Node) error) error) *cobra.Command {
+	return &cobra.Command{
+		Use:     "health",
+		Short:   "Say whether the node is well, and what is wrong with it",
+		Long:    "Say whether the node is well, and what is wrong with it. The exit status is 0 only if it is.",
+		Example: "  accelfab node health",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return get(cmd, func(n *pb.Node) error {
+				h := n.GetHealth()
+				status := enum(h.GetStatus(), "STATUS")
+				switch {
+				case a.output != "table":
+					if err := a.document(cmd.OutOrStdout(), h); err != nil {
+						return err
+					}
+				case len(h.GetProblems()) > 0:
+					if err := table(cmd.OutOrStdout(), problemColumns, h.GetProblems()); err != nil {
+						return err
+					}
+				default:
+					fmt.Fprintln(cmd.OutOrStdout(), status)
+				}
+				if h.GetStatus() != pb.Health_STATUS_OK {
+					return errors.New(n.GetName() + " is " + status)
+				}
+				return nil
+			})
+		},
+	}
+}

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/accelfab/accelfab/client"
+	pb "github.com/accelfab/accelfab/proto/accelfab/v1"
+)
+
+var sessions = resource[*pb.Session]{
+	kind: sessionKind, command: "session", plural: "sessions",
+	columns: []column[*pb.Session]{
+		{"SESSION", func(s *pb.Session) any { return short(s.GetName()) }},
+		{"STATE", func(s *pb.Session) any { return stateText(enum(s.GetState(), "STATE"), s.GetReason()) }},
+		{"OWNER", func(s *pb.Session) any { return s.GetOwner().GetIdentity() }},
+		{"MODE", func(s *pb.Session) any { return enum(s.GetMode(), "MODE") }},
+		{"DEVICES", func(s *pb.Session) any { return shortList(s.GetDevices()) }},
+		{"TTL", func(s *pb.Session) any { return s.GetTtl().AsDuration() }},
+		{"PDS", func(s *pb.Session) any { return s.GetUsage().GetProtectionDomains() }},
+		{"BUFFERS", func(s *pb.Session) any { return s.GetUsage().GetBuffers() }},
+		{"MRS", func(s *pb.Session) any { return s.GetUsage().GetMemoryRegions() }},
+		{"QPS", func(s *pb.Session) any { return s.GetUsage().GetQueuePairs() }},
+	},
+	get: func(ctx context.Context, c *client.Client, name string) (*pb.Session, error) {
+		return c.Sessions.GetSession(ctx, &pb.GetSessionRequest{Name: name})
+	},
+	list: func(ctx context.Context, c *client.Client, p page) (proto.Message, []*pb.Session, string, error) {
+		r, err := c.Sessions.ListSessions(ctx, &pb.ListSessionsRequest{Parent: p.parent, Filter: p.filter, PageToken: p.token, PageSize: pageSize})
+		return r, r.GetSessions(), r.GetNextPageToken(), err
+	},
+	remove: func(ctx context.Context, c *client.Client, name string, r removal) error {
+		_, err := c.Sessions.DeleteSession(ctx, &pb.DeleteSessionRequest{Name: name, Etag: r.etag, ValidateOnly: r.validateOnly})
+		return err
+	},
+}
+
+func shortList(names []string) string {
+	s := make([]string, len(names))
+	for i, n := range names {
+		s[i] = short(n)
+	}
+	return strings.Join(s, ",")
+}
+
+func newSessionCmd(a *app) *cobra.Command {
+	cmd := &cobra.Command{Use: "session", Short: "Leases that own all that a job makes", Example: "  accelfab session create --id job1 --device soft-0"}
+	cmd.AddCommand(newSessionCreateCmd(a), sessions.listCmd(a), sessions.getCmd(a), newKeepAliveCmd(a),
+		sessions.deleteCmd(a, "close", "Close a session and destroy everything that it owns"))
+	return cmd
+}
+
+func newSessionCreateCmd(a *app) *cobra.Command {
+	var cr creation
+	var claimed []string
+	var exclusive bool
+	var ttl time.Duration
+	cmd := &cobra.Command{
+		Use:   "create",
+		Short: "Begin a session, with a claim on devices",
+		Long: `Begin a session, with a claim on devices. It ends when it is closed, or when nobody
+keeps it alive for its ttl; then all that it owns is destroyed.`,
+		Example: `  accelfab session create --id job1 --device soft-0 --device soft-1 --ttl 1h
+  accelfab session create --id job2 --device soft-2 --exclusive --label job=4711`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s := &pb.Session{Labels: cr.labels, Mode: pb.Session_MODE_SHARED}
+			if exclusive {
+				s.Mode = pb.Session_MODE_EXCLUSIVE
+			}
+			if cmd.Flags().Changed("ttl") {
+				s.Ttl = durationpb.New(ttl)
+			}
+			for _, d := range claimed {
+				name, err := deviceKind.name(d)
+				if err != nil {
+					return err
+				}
+				s.Devices = append(s.Devices, name)
+			}
+			return a.call(cmd, func(ctx context.Context, c *client.Client) error {
+				s, err := c.Sessions.CreateSession(ctx, &pb.CreateSessionRequest{
+					Parent: localNode, SessionId: cr.id, Session: s, RequestId: cr.requestID, ValidateOnly: cr.validateOnly,
+				})
+				if err != nil {
+					return err
+				}
+				return sessions.print(a, cmd, s)
+			})
+		},
+	}
+	cr.flags(cmd)
+	f := cmd.Flags()
+	f.StringArrayVar(&claimed, "device", nil, "device to claim (repeatable)")
+	f.BoolVar(&exclusive, "exclusive", false, "let no other session claim these devices")
+	f.DurationVar(&ttl, "ttl", 0, "how long the session lives without a sign of life (default: the daemon's)")
+	_ = cmd.RegisterFlagCompletionFunc("device", devices.complete(a))
+	return cmd
+}
+
+func newKeepAliveCmd(a *app) *cobra.Command {
+	var generation uint64
+	var forever bool
+	cmd := &cobra.Command{
+		Use:               "keep-alive ID",
+		Short:             "Give a session's lease its full ttl again",
+		Example:           "  accelfab session keep-alive job1\n  accelfab session keep-alive job1 --forever",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: sessions.complete(a),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name, err := sessionKind.name(args[0])
+			if err != nil {
+				return err
+			}
+			return a.dial(a.server, func(c *client.Client) error {
+				ctx, cancel := context.WithTimeout(cmd.Context(), a.timeout)
+				defer cancel()
+				s, err := c.Sessions.KeepAliveSession(ctx, &pb.KeepAliveSessionRequest{Name: name, Generation: generation})
+				if err != nil {
+					return err
+				}
+				if err := sessions.print(a, cmd, s); err != nil || !forever {
+					return err
+				}
+				return c.KeepAlive(cmd.Context(), s)
+			})
+		},
+	}
+	cmd.Flags().Uint64Var(&generation, "generation", 0, "refuse if the session has another generation")
+	cmd.Flags().BoolVar(&forever, "forever", false, "go on until interrupted, or until the session is gone")
+	return cmd
+}

@@ -1,0 +1,201 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/accelfab/accelfab/client"
+)
+
+// resource is how the verbs that all nouns have are done for one kind.
+type resource[M proto.Message] struct {
+	kind
+	command string // the noun in the command line
+	plural  string // for people
+	columns []column[M]
+	get     func(ctx context.Context, c *client.Client, name string) (M, error)
+	// list reads one page: the whole reply and what is in it.
+	list   func(ctx context.Context, c *client.Client, p page) (reply proto.Message, items []M, next string, err error)
+	remove func(ctx context.Context, c *client.Client, name string, r removal) error
+}
+
+type page struct {
+	parent, filter, token string
+}
+
+type removal struct {
+	etag         string
+	validateOnly bool
+}
+
+// pageSize is how many objects a list asks for at once.
+const pageSize = 1000
+
+func (r resource[M]) print(a *app, cmd *cobra.Command, m M) error {
+	return print(a, cmd, m, r.columns, m)
+}
+
+// example is a name that the help texts use.
+func (r resource[M]) example() string {
+	switch {
+	case r.kind == portKind:
+		return "soft-0/8"
+	case r.onDevice:
+		return "soft-0/" + r.command + "1"
+	case r.kind == deviceKind:
+		return "soft-0"
+	}
+	return "job1"
+}
+
+func (r resource[M]) use(verb string) string {
+	if r.onDevice {
+		return verb + " DEVICE/ID"
+	}
+	return verb + " ID"
+}
+
+func (r resource[M]) getCmd(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:               r.use("get"),
+		Short:             "Show a " + r.noun,
+		Example:           fmt.Sprintf("  accelfab %s get %s\n  accelfab %s get %s -o json", r.command, r.example(), r.command, r.example()),
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: r.complete(a),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name, err := r.name(args[0])
+			if err != nil {
+				return err
+			}
+			return a.call(cmd, func(ctx context.Context, c *client.Client) error {
+				m, err := r.get(ctx, c, name)
+				if err != nil {
+					return err
+				}
+				return r.print(a, cmd, m)
+			})
+		},
+	}
+}
+
+func (r resource[M]) listCmd(a *app) *cobra.Command {
+	var filter string
+	cmd := &cobra.Command{
+		Use:     "list",
+		Short:   "List " + r.plural,
+		Example: fmt.Sprintf("  accelfab %s list\n  accelfab %s list -o json", r.command, r.command),
+		Args:    cobra.NoArgs,
+	}
+	if r.onDevice {
+		cmd.Use, cmd.Args = "list [DEVICE]", cobra.MaximumNArgs(1)
+		cmd.Short += ", of one device or of all"
+		cmd.Example += fmt.Sprintf("\n  accelfab %s list soft-0", r.command)
+		cmd.ValidArgsFunction = devices.complete(a)
+	}
+	cmd.Flags().StringVar(&filter, "filter", "", `only those that fit, such as 'session = job1 AND state = READY'`)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		parent := localNode
+		if r.onDevice {
+			parent = localNode + "/devices/-"
+			if len(args) == 1 {
+				var err error
+				if parent, err = deviceKind.name(args[0]); err != nil {
+					return err
+				}
+			}
+		}
+		return a.call(cmd, func(ctx context.Context, c *client.Client) error {
+			all, items, err := r.all(ctx, c, page{parent: parent, filter: filter})
+			if err != nil {
+				return err
+			}
+			return print(a, cmd, all, r.columns, items...)
+		})
+	}
+	return cmd
+}
+
+// all reads all pages.
+func (r resource[M]) all(ctx context.Context, c *client.Client, p page) (all proto.Message, items []M, err error) {
+	for {
+		reply, some, next, err := r.list(ctx, c, p)
+		if err != nil {
+			return nil, nil, err
+		}
+		if items = append(items, some...); all == nil {
+			all = reply
+		} else {
+			proto.Merge(all, reply)
+		}
+		if p.token = next; next == "" {
+			token := all.ProtoReflect().Descriptor().Fields().ByName("next_page_token")
+			all.ProtoReflect().Clear(token)
+			return all, items, nil
+		}
+	}
+}
+
+func (r resource[M]) deleteCmd(a *app, verb, about string) *cobra.Command {
+	var how removal
+	cmd := &cobra.Command{
+		Use:               r.use(verb) + "...",
+		Short:             about,
+		Example:           fmt.Sprintf("  accelfab %s %s %s", r.command, verb, r.example()),
+		Args:              cobra.MinimumNArgs(1),
+		ValidArgsFunction: r.complete(a),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if how.etag != "" && len(args) > 1 {
+				return usage("--etag goes with one name")
+			}
+			return a.call(cmd, func(ctx context.Context, c *client.Client) error {
+				var failed []error
+				for _, arg := range args {
+					name, err := r.name(arg)
+					if err == nil {
+						err = r.remove(ctx, c, name, how)
+					}
+					if err != nil {
+						failed = append(failed, err)
+						continue
+					}
+					if err := a.done(cmd, "%s %s: %sd", r.noun, short(name), strings.TrimSuffix(verb, "e")+"e"); err != nil {
+						return err
+					}
+				}
+				return errors.Join(failed...)
+			})
+		},
+	}
+	cmd.Flags().StringVar(&how.etag, "etag", "", "refuse if the "+r.noun+" has changed since it had this etag")
+	validateOnlyFlag(cmd, &how.validateOnly)
+	return cmd
+}
+
+// complete offers the names that are there.
+func (r resource[M]) complete(a *app) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		parent := localNode
+		if r.onDevice {
+			parent += "/devices/-"
+		}
+		a.timeout = completionTimeout
+		var names []cobra.Completion
+		err := a.call(cmd, func(ctx context.Context, c *client.Client) error {
+			_, items, err := r.all(ctx, c, page{parent: parent})
+			for _, m := range items {
+				f := m.ProtoReflect().Descriptor().Fields().ByName("name")
+				names = append(names, short(m.ProtoReflect().Get(f).String()))
+			}
+			return err
+		})
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}
+}

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+)
+
+func env(m map[string]string) func(string) string {
+	return func(k string) string { return m[k] }
+}
+
+func TestDefaultsFollowTheUser(t *testing.T) {
+	root := defaultConfig(0, env(nil), "gpu-7.example.com")
+	root.complete()
+	if root.NodeID != "gpu-7" || root.StateDir != "/var/lib/accelfab" || root.RunDir != "/run/accelfab" {
+		t.Errorf("root: %+v", root)
+	}
+	if want := "unix:///run/accelfab/accelfabd.sock"; root.Listen[0] != want {
+		t.Errorf("listen[0] = %q, want %q", root.Listen[0], want)
+	}
+	user := defaultConfig(1000, env(map[string]string{"HOME": "/home/u", "XDG_RUNTIME_DIR": "/run/user/1000"}), "box")
+	if user.StateDir != "/home/u/.local/state/accelfab" || user.RunDir != "/run/user/1000/accelfab" {
+		t.Errorf("user: %+v", user)
+	}
+	for _, c := range []Config{root, user} {
+		c.complete()
+		if err := c.Validate(); err != nil {
+			t.Errorf("defaults do not validate: %v", err)
+		}
+	}
+}
+
+func TestNodeIDFromHostName(t *testing.T) {
+	for host, want := range map[string]string{
+		"":                       "node",
+		"localhost":              "node",
+		"GPU_3.rack":             "gpu-3",
+		"7seas":                  "n7seas",
+		strings.Repeat("a", 100): strings.Repeat("a", 63),
+	} {
+		got := nodeIDFrom(host)
+		if got != want || !nodeIDRule.MatchString(got) {
+			t.Errorf("nodeIDFrom(%q) = %q, want %q", host, got, want)
+		}
+	}
+}
+
+func TestFlagWinsOverFileWinsOverDefault(t *testing.T) {
+	c := defaultConfig(0, env(nil), "host")
+	fs := pflag.NewFlagSet("accelfabd", pflag.ContinueOnError)
+	c.flags(fs)
+	if err := fs.Parse([]string{"--node-id", "by-flag", "--device", "soft:hls-3"}); err != nil {
+		t.Fatal(err)
+	}
+	file := "node-id: by-file\nlog-level: debug\ndevice: [\"soft:hls-2\"]\n"
+	if err := c.merge(strings.NewReader(file), fs.Changed); err != nil {
+		t.Fatal(err)
+	}
+	if c.NodeID != "by-flag" || c.LogLevel != "debug" || c.LogFormat != "text" {
+		t.Errorf("got %+v", c)
+	}
+	if len(c.Devices) != 1 || c.Devices[0] != "soft:hls-3" {
+		t.Errorf("devices = %q, want the flag's", c.Devices)
+	}
+}
+
+func TestEveryFlagIsAKeyAndYieldsToNone(t *testing.T) {
+	// Each flag, given on the command line, must survive a file that sets the
+	// same key: a field forgotten in merge fails here.
+	values := map[string]string{
+		"node-id": "a", "state-dir": "/a", "run-dir": "/a", "listen": "tcp://127.0.0.1:0", "http": "off",
+		"device": "soft:hls-2", "soft-network": "127.70.0.0/24", "topology": "/a", "log-level": "warn", "log-format": "json",
+	}
+	probe := Config{}
+	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
+	probe.flags(fs)
+	fs.VisitAll(func(f *pflag.Flag) {
+		v, ok := values[f.Name]
+		if !ok {
+			t.Errorf("flag --%s has no value in this test", f.Name)
+			return
+		}
+		c := Config{}
+		one := pflag.NewFlagSet("", pflag.ContinueOnError)
+		c.flags(one)
+		if err := one.Parse([]string{"--" + f.Name, v}); err != nil {
+			t.Fatal(err)
+		}
+		before := one.Lookup(f.Name).Value.String()
+		other := "from-file"
+		if f.Value.Type() == "stringArray" {
+			other = "[from-file]"
+		}
+		if err := c.merge(strings.NewReader(f.Name+": "+other+"\n"), one.Changed); err != nil {
+			t.Errorf("key %s: %v", f.Name, err)
+		}
+		if after := one.Lookup(f.Name).Value.String(); after != before {
+			t.Errorf("--%s: the file won: %s, want %s", f.Name, after, before)
+		}
+	})
+}
+
+func TestUnknownKeyIsNamed(t *testing.T) {
+	c := Config{}
+	err := c.merge(strings.NewReader("nodeid: x\n"), func(string) bool { return false })
+	if err == nil || !strings.Contains(err.Error(), "nodeid") {
+		t.Errorf("got %v, want an error that names nodeid", err)
+	}
+}
+
+func TestValidateListsEveryFault(t *testing.T) {
+	c := Config{
+		NodeID:      "Bad_Name",
+		StateDir:    "relative",
+		RunDir:      "also/relative",
+		Listen:      []string{"tcp://0.0.0.0:7470", "http://x", "unix://rel", "tcp://127.0.0.1:99999"},
+		HTTP:        "192.0.2.1:80",
+		Devices:     []string{"gpu:x", "soft:hls-9", "soft:hls-2,memory=lots"},
+		SoftNetwork: "127.77.1.3/24",
+		Topology:    "/does/not/exist",
+		LogLevel:    "loud",
+		LogFormat:   "xml",
+	}
+	err := c.Validate()
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for _, want := range []string{
+		"node-id:", "state-dir:", "run-dir:", "0.0.0.0", "http://x", "unix://rel", "99999", "http: \"192.0.2.1:80\"",
+		"gpu:x", "hls-9", "memory", "127.77.1.0/24", "topology:", "log-level:", "log-format:",
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("fault %q is missing from:\n%v", want, err)
+		}
+	}
+}

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/accelfab/accelfab/device"
+	"github.com/accelfab/accelfab/device/soft"
+	"github.com/accelfab/accelfab/device/topology"
+)
+
+// drivers is the one place that names drivers.
+var drivers = map[string]driver{
+	"soft": softDriver{},
+}
+
+// A driver opens the devices that a text such as soft:hls-2 stands for.
+type driver interface {
+	// check says what is wrong with the text, and opens nothing.
+	check(spec string, c *Config) error
+	// open opens the devices; closing them all closes what they share.
+	open(spec string, c *Config) ([]device.Device, error)
+}
+
+func driverOf(spec string) (driver, error) {
+	name, _, _ := strings.Cut(spec, ":")
+	d, ok := drivers[name]
+	if !ok {
+		return nil, fmt.Errorf("unknown driver %q: this build has soft", name)
+	}
+	return d, nil
+}
+
+// openDevices opens all devices of a valid Config, or none.
+func openDevices(c *Config) ([]device.Device, error) {
+	var all []device.Device
+	for _, spec := range c.Devices {
+		d, err := driverOf(spec)
+		if err == nil {
+			var some []device.Device
+			some, err = d.open(spec, c)
+			all = append(all, some...)
+		}
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("device %q: %w", spec, err), closeDevices(all))
+		}
+	}
+	return all, nil
+}
+
+func closeDevices(devices []device.Device) error {
+	var errs []error
+	for _, d := range devices {
+		errs = append(errs, d.Close())
+	}
+	return errors.Join(errs...)
+}
+
+type softDriver struct{}
+
+func (softDriver) config(spec string, c *Config) (soft.Config, error) {
+	spec, err := withTopology(spec, c.Topology)
+	if err != nil {
+		return soft.Config{}, err
+	}
+	cfg, err := soft.ParseSpec(spec)
+	if err != nil {
+		return soft.Config{}, err
+	}
+	cfg.NodeID = c.NodeID
+	if !cfg.Network.IsValid() && c.SoftNetwork != "" {
+		cfg.Network, err = parseNetwork(c.SoftNetwork)
+	}
+	return cfg, err
+}
+
+func (d softDriver) check(spec string, c *Config) error {
+	_, err := d.config(spec, c)
+	return err
+}
+
+func (d softDriver) open(spec string, c *Config) ([]device.Device, error) {
+	cfg, err := d.config(spec, c)
+	if err != nil {
+		return nil, err
+	}
+	chassis, err := soft.Open(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return chassis.Devices(), nil
+}
+
+// withTopology puts the path of an operator's map in the place of the built-in
+// map that has its name.
+func withTopology(spec, file string) (string, error) {
+	if file == "" {
+		return spec, nil
+	}
+	m, err := topology.LoadFile(file)
+	if err != nil {
+		return "", err
+	}
+	driver, rest, _ := strings.Cut(spec, ":")
+	name, options, more := strings.Cut(rest, ",")
+	if !strings.EqualFold(name, m.Name) {
+		return spec, nil
+	}
+	path, err := filepath.Abs(file)
+	if err != nil {
+		return "", err
+	}
+	spec = driver + ":" + path
+	if more {
+		spec += "," + options
+	}
+	return spec, nil
+}

@@ -1,0 +1,123 @@
+// Command accelfabd owns the accelerators of a node and all that jobs build on
+// their fabric. It puts the parts together: devices and a store (the one place
+// that names them) under the fabric, the fabric behind the doors of the server.
+// It runs until SIGTERM or SIGINT, then lets calls finish for a bounded time.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// Exit statuses.
+const (
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+// usageError is a fault of the command line or of the file.
+type usageError struct{ error }
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	if err := command().ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "accelfabd:", err)
+		if errors.As(err, new(usageError)) {
+			os.Exit(exitUsage)
+		}
+		os.Exit(exitFailed)
+	}
+}
+
+// version is of the module, or of the commit it was built from.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	if v := info.Main.Version; v != "" && v != "(devel)" {
+		return v
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" && len(s.Value) >= 12 {
+			return "devel-" + s.Value[:12]
+		}
+	}
+	return "devel"
+}
+
+func command() *cobra.Command {
+	hostname, _ := os.Hostname() // an unknown name gives the node id "node"
+	c := defaultConfig(os.Getuid(), os.Getenv, hostname)
+	var file string
+	root := &cobra.Command{
+		Use:   "accelfabd",
+		Short: "Own the accelerators of this node and serve them",
+		Long: `accelfabd owns the accelerators of this node and everything that jobs build on
+their fabric. Each flag is also a key of the YAML file that --config names; a flag
+wins over the file. When it serves, it writes RUN-DIR/accelfabd.json with its
+process id and the addresses of its doors.`,
+		Example: `  accelfabd
+  accelfabd --node-id n1 --device soft:hls-2,cards=2,memory=64MiB
+  accelfabd --config /etc/accelfab/accelfabd.yaml --log-format json
+  accelfabd check-config --config /etc/accelfab/accelfabd.yaml`,
+		Version:       version(),
+		Args:          noArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	load := func(cmd *cobra.Command) error {
+		if file != "" {
+			f, err := os.Open(file)
+			if err != nil {
+				return usageError{err}
+			}
+			defer f.Close()
+			if err := c.merge(f, cmd.Flags().Changed); err != nil {
+				return usageError{fmt.Errorf("%s: %w", file, err)}
+			}
+		}
+		c.complete()
+		if err := c.Validate(); err != nil {
+			return usageError{fmt.Errorf("the configuration has faults:\n%w", err)}
+		}
+		return nil
+	}
+	root.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := load(cmd); err != nil {
+			return err
+		}
+		return run(cmd.Context(), &c, cmd.ErrOrStderr())
+	}
+	root.PersistentFlags().StringVar(&file, "config", "", "YAML file with any of the other flags as keys")
+	c.flags(root.PersistentFlags())
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.AddCommand(&cobra.Command{
+		Use:   "check-config",
+		Short: "Validate flags and file, say every fault, and exit",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := load(cmd); err != nil {
+				return err
+			}
+			fmt.Fprintln(cmd.OutOrStdout(), "the configuration is good")
+			return nil
+		},
+	})
+	return root
+}
+
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usageError{fmt.Errorf("%q: no such command or argument; see %s --help", args[0], cmd.CommandPath())}
+	}
+	return nil
+}

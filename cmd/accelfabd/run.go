@@ -1,0 +1,146 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/accelfab/accelfab/fabric"
+	"github.com/accelfab/accelfab/fabric/boltstore"
+	"github.com/accelfab/accelfab/server"
+)
+
+// stopLimit is how long calls may go on after the daemon was told to end.
+const stopLimit = 10 * time.Second
+
+// storeName is the store's file in the state directory.
+const storeName = "accelfab.db"
+
+// run opens everything, serves until ctx ends, and closes everything in the
+// opposite order.
+func run(ctx context.Context, c *Config, logTo io.Writer) (err error) {
+	log := logger(c, logTo)
+	if err := makeDirs(c); err != nil {
+		return err
+	}
+	boot, err := bootID()
+	if err != nil {
+		return err
+	}
+	store, err := boltstore.Open(filepath.Join(c.StateDir, storeName), boltstore.Options{})
+	if err != nil {
+		return err
+	}
+	devices, err := openDevices(c)
+	if err != nil {
+		return errors.Join(err, store.Close())
+	}
+	log.Info("devices are open", "devices", len(devices))
+	fab, err := fabric.Open(ctx, fabric.Config{
+		NodeID: c.NodeID, BootID: boot, Version: version(),
+		Store: store, Devices: devices, Logger: log,
+	})
+	if err != nil {
+		return errors.Join(err, closeDevices(devices), store.Close())
+	}
+	defer func() { err = errors.Join(err, fab.Close()) }()
+	return serve(ctx, c, fab, log)
+}
+
+// serve opens the doors, tells where they are, and closes them when ctx ends.
+func serve(ctx context.Context, c *Config, fab *fabric.Fabric, log *slog.Logger) error {
+	srv := server.New(server.Options{Fabric: fab, Logger: log})
+	doors, web, err := listen(c)
+	if err != nil {
+		return err
+	}
+	r := ready{PID: os.Getpid(), Node: c.NodeID, Instance: fab.Node().InstanceID}
+	for _, l := range doors {
+		r.GRPC = append(r.GRPC, l.Addr().Network()+"://"+l.Addr().String())
+	}
+	if web != nil {
+		if r.HTTP = web.Addr().String(); web.Addr().Network() == "unix" {
+			r.HTTP = "unix://" + r.HTTP
+		}
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- srv.Serve(doors, web) }()
+	if err := r.write(c.RunDir); err != nil {
+		srv.Stop(context.Background())
+		return errors.Join(err, <-failed)
+	}
+	defer r.remove(c.RunDir)
+	log.Info("serving", "node", r.Node, "instance", r.Instance, "grpc", strings.Join(r.GRPC, " "), "http", r.HTTP)
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+	}
+	log.Info("stopping", "limit", stopLimit)
+	stop, cancel := context.WithTimeout(context.Background(), stopLimit)
+	defer cancel()
+	srv.Stop(stop)
+	return <-failed
+}
+
+// listen opens all doors, or none.
+func listen(c *Config) (doors []net.Listener, web net.Listener, err error) {
+	defer func() {
+		if err != nil {
+			for _, l := range doors {
+				l.Close()
+			}
+		}
+	}()
+	for _, addr := range c.Listen {
+		l, err := server.Listen(addr)
+		if err != nil {
+			return doors, nil, err
+		}
+		doors = append(doors, l)
+	}
+	if c.HTTP == "off" {
+		return doors, nil, nil
+	}
+	addr := c.HTTP
+	if !strings.HasPrefix(addr, "unix://") {
+		addr = "tcp://" + addr
+	}
+	web, err = server.Listen(addr)
+	return doors, web, err
+}
+
+func makeDirs(c *Config) error {
+	// Others may reach the sockets, whose modes decide; the state is nobody
+	// else's business.
+	for dir, mode := range map[string]os.FileMode{c.StateDir: 0o700, c.RunDir: 0o755} {
+		if err := os.MkdirAll(dir, mode); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func bootID() (string, error) {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "", fmt.Errorf("boot id: %w", err)
+	}
+	return strings.TrimSpace(string(b)), nil
+}
+
+func logger(c *Config, to io.Writer) *slog.Logger {
+	level, _ := c.level() // validated
+	o := &slog.HandlerOptions{Level: level}
+	if c.LogFormat == "json" {
+		return slog.New(slog.NewJSONHandler(to, o))
+	}
+	return slog.New(slog.NewTextHandler(to, o))
+}
