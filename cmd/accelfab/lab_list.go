@@ -1,8 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -38,7 +40,9 @@ has ended is listed until "lab down" removes what is left of it.`,
 				labs, err = labsHere()
 			} else if dir, err = labDir(dir); err == nil {
 				var l *lab
-				l, err = readLab(dir)
+				if l, err = readLab(dir); errors.Is(err, fs.ErrNotExist) {
+					err = fmt.Errorf("no lab in %s: %w", dir, err)
+				}
 				labs = []*lab{l}
 			}
 			if err != nil {

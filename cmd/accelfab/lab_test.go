@@ -257,7 +257,7 @@ func TestLabRefuses(t *testing.T) {
 		"no daemon":         {[]string{"up", "--accelfabd", "/no/such"}, "--accelfabd"},
 		"a long path":       {[]string{"up", "--dir", long}, "choose a shorter --dir"},
 		"no daemon for run": {[]string{"run", "--accelfabd", "/no/such", "--", "true"}, "--accelfabd"},
-		"list of nothing":   {[]string{"list", "--dir", "/no/such"}, "/no/such"},
+		"list of nothing":   {[]string{"list", "--dir", "/no/such"}, "no lab in /no/such"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			args := append([]string{"lab"}, c.args...)
