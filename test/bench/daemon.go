@@ -1,0 +1,120 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// daemon is accelfabd itself, with a software HLS-2: eight cards of 24 ports.
+type daemon struct {
+	cmd    *exec.Cmd
+	dir    string
+	socket string
+}
+
+const devices = "soft:hls-2"
+
+// buildDaemon builds accelfabd and gives its path.
+func (b *bench) buildDaemon(ctx context.Context) (string, error) {
+	path := filepath.Join(b.dir, "accelfabd")
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", path, "github.com/accelfab/accelfab/cmd/accelfabd")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build accelfabd: %w\n%s", err, out)
+	}
+	return path, nil
+}
+
+// withDaemon starts a fresh daemon, calls fn when it serves, stops it and
+// removes what it stored.
+func (b *bench) withDaemon(ctx context.Context, fn func(*daemon) error) (err error) {
+	path, err := b.buildDaemon(ctx)
+	if err != nil {
+		return err
+	}
+	d := &daemon{dir: filepath.Join(b.dir, "daemon")}
+	defer func() { err = errors.Join(err, os.RemoveAll(d.dir)) }()
+	run := filepath.Join(d.dir, "run")
+	d.socket = filepath.Join(run, "accelfabd.sock")
+	d.cmd = exec.CommandContext(ctx, path, "--node-id", nodeID, "--device", devices,
+		"--state-dir", filepath.Join(d.dir, "state"), "--run-dir", run,
+		"--listen", "unix://"+d.socket, "--http", "off", "--log-level", "warn")
+	d.cmd.Stderr = b.log
+	if err := d.cmd.Start(); err != nil {
+		return err
+	}
+	exited := make(chan error, 1)
+	go func() { exited <- d.cmd.Wait() }()
+	if err := waitReady(ctx, filepath.Join(run, "accelfabd.json"), exited); err != nil {
+		d.cmd.Process.Kill()
+		return err
+	}
+	err = fn(d)
+	d.cmd.Process.Signal(syscall.SIGTERM)
+	return errors.Join(err, <-exited)
+}
+
+// waitReady waits for the file that a daemon writes once it serves.
+func waitReady(ctx context.Context, path string, exited <-chan error) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if _, err := os.Stat(path); err == nil {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case err := <-exited:
+			return fmt.Errorf("accelfabd ended before it served: %w", err)
+		case <-ctx.Done():
+			return fmt.Errorf("accelfabd does not serve: %w", ctx.Err())
+		}
+	}
+}
+
+// resident gives the bytes of a process's resident memory: of its memfds, which
+// are the memory of software cards, and of all else.
+func resident(pid int) (memfds, rest uint64, err error) {
+	f, err := os.Open(fmt.Sprintf("/proc/%d/smaps", pid))
+	if err != nil {
+		return 0, 0, err
+	}
+	defer f.Close()
+	isMemfd := false
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		fields := strings.Fields(lines.Text())
+		switch {
+		case len(fields) >= 5 && strings.Contains(fields[0], "-"): // of a mapping
+			isMemfd = len(fields) > 5 && strings.HasPrefix(fields[5], "/memfd:")
+		case len(fields) == 3 && fields[0] == "Rss:":
+			kib, err := strconv.ParseUint(fields[1], 10, 64)
+			if err != nil {
+				return 0, 0, fmt.Errorf("smaps of %d: %q", pid, lines.Text())
+			}
+			if isMemfd {
+				memfds += kib << 10
+			} else {
+				rest += kib << 10
+			}
+		}
+	}
+	if rest == 0 && lines.Err() == nil {
+		return 0, 0, fmt.Errorf("smaps of %d tells nothing", pid)
+	}
+	return memfds, rest, lines.Err()
+}
