@@ -37,7 +37,7 @@ func findAccelfabd(given string) (string, error) {
 	if given != "" {
 		path, err := exec.LookPath(given)
 		if err != nil {
-			return "", fmt.Errorf("--accelfabd: %w", err)
+			return "", usage("--accelfabd: %w", err)
 		}
 		return filepath.Abs(path)
 	}
@@ -69,7 +69,7 @@ type labConfig struct {
 // ended: then it is cleared first. The caller holds the lock that is returned.
 func newLab(dir string, cfg labConfig) (*lab, *os.File, error) {
 	if cfg.nodes < 1 || cfg.nodes > maxLabNodes {
-		return nil, nil, fmt.Errorf("--nodes %d: want 1 to %d", cfg.nodes, maxLabNodes)
+		return nil, nil, usage("--nodes %d: want 1 to %d", cfg.nodes, maxLabNodes)
 	}
 	program, err := findAccelfabd(cfg.accelfabd)
 	if err != nil {
@@ -80,7 +80,7 @@ func newLab(dir string, cfg labConfig) (*lab, *os.File, error) {
 		name := fmt.Sprintf("node-%d", i)
 		n := &labNode{Name: name, dir: filepath.Join(dir, name)}
 		if len(n.socket()) > maxSocketPath {
-			return nil, nil, fmt.Errorf("%s: a socket's path holds at most %d bytes, this one has %d; choose a shorter --dir",
+			return nil, nil, usage("%s: a socket's path holds at most %d bytes, this one has %d; choose a shorter --dir",
 				n.socket(), maxSocketPath, len(n.socket()))
 		}
 		l.Nodes = append(l.Nodes, n)

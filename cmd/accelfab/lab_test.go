@@ -249,15 +249,16 @@ func TestLabRefuses(t *testing.T) {
 	labHome(t, "serve")
 	long := filepath.Join(t.TempDir(), strings.Repeat("x", 100))
 	for name, c := range map[string]struct {
-		args []string
-		want string
+		args  []string
+		want  string
+		usage bool
 	}{
-		"no nodes":          {[]string{"up", "--nodes", "0"}, "--nodes 0: want 1 to 64"},
-		"too many nodes":    {[]string{"up", "--nodes", "65"}, "want 1 to 64"},
-		"no daemon":         {[]string{"up", "--accelfabd", "/no/such"}, "--accelfabd"},
-		"a long path":       {[]string{"up", "--dir", long}, "choose a shorter --dir"},
-		"no daemon for run": {[]string{"run", "--accelfabd", "/no/such", "--", "true"}, "--accelfabd"},
-		"list of nothing":   {[]string{"list", "--dir", "/no/such"}, "no lab in /no/such"},
+		"no nodes":          {[]string{"up", "--nodes", "0"}, "--nodes 0: want 1 to 64", true},
+		"too many nodes":    {[]string{"up", "--nodes", "65"}, "want 1 to 64", true},
+		"no daemon":         {[]string{"up", "--accelfabd", "/no/such"}, "--accelfabd", true},
+		"a long path":       {[]string{"up", "--dir", long}, "choose a shorter --dir", true},
+		"no daemon for run": {[]string{"run", "--accelfabd", "/no/such", "--", "true"}, "--accelfabd", true},
+		"list of nothing":   {[]string{"list", "--dir", "/no/such"}, "no lab in /no/such", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			args := append([]string{"lab"}, c.args...)
@@ -266,6 +267,8 @@ func TestLabRefuses(t *testing.T) {
 			}
 			if out, err := labCommand(t, t.Context(), args...); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%v\n%s, want %q", err, out, c.want)
+			} else if errors.As(err, new(usageError)) != c.usage {
+				t.Errorf("%v: a fault of usage: %v, want %v", err, !c.usage, c.usage)
 			}
 		})
 	}
