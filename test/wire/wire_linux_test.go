@@ -1,0 +1,249 @@
+package wire
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/accelfab/accelfab/device/ib"
+	pb "github.com/accelfab/accelfab/proto/accelfab/v1"
+	"github.com/accelfab/accelfab/test/daemon"
+)
+
+func TestMain(m *testing.M) {
+	status := m.Run()
+	daemon.Remove()
+	os.Exit(status)
+}
+
+// command runs a program that must succeed.
+func command(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command(name, args...)
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s%s", name, strings.Join(args, " "), err, out, errs.String())
+	}
+	return string(out)
+}
+
+// namespaces makes two, with a veth pair between them on which nothing merges
+// or cuts packets for the sender, and all addresses of a /24 on each end.
+func namespaces(t *testing.T, mtu int) (a, b string) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs root, to make network namespaces")
+	}
+	for _, tool := range []string{"ip", "ethtool", "tcpdump", "tshark"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skipf("needs %s; tools/deps.sh installs it", tool)
+		}
+	}
+	id := fmt.Sprintf("afw%d%02d", os.Getpid(), rand.IntN(100))
+	names := [2]string{id + "a", id + "b"}
+	for i, ns := range names {
+		command(t, "ip", "netns", "add", ns)
+		t.Cleanup(func() { exec.Command("ip", "netns", "del", ns).Run() })
+		command(t, "ip", "-n", ns, "link", "set", "lo", "up")
+		if i == 1 {
+			command(t, "ip", "link", "add", "v0", "netns", names[0], "type", "veth", "peer", "name", "v0", "netns", names[1])
+		}
+	}
+	for i, ns := range names {
+		var batch strings.Builder
+		for host := 1; host < 255; host++ {
+			fmt.Fprintf(&batch, "addr add 10.91.%d.%d/16 dev v0\n", i+1, host)
+		}
+		fmt.Fprintf(&batch, "link set v0 mtu %d up\n", mtu)
+		file := filepath.Join(t.TempDir(), "batch")
+		if err := os.WriteFile(file, []byte(batch.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		command(t, "ip", "-n", ns, "-batch", file)
+		command(t, "ip", "netns", "exec", ns, "ethtool", "-K", "v0", "tx-udp-segmentation", "off", "gro", "off", "tx", "off")
+	}
+	return names[0], names[1]
+}
+
+// capture runs tcpdump until the test calls the function that it gives.
+func capture(t *testing.T, ns, file string) (stop func()) {
+	t.Helper()
+	cmd := exec.Command("ip", "netns", "exec", ns, "tcpdump", "--immediate-mode", "-B", "16384", "-U", "-i", "v0", "-s", "0", "-w", file, "udp", "port", "4791")
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewReader(stderr)
+	for { // it says "listening on" when it does
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			t.Fatalf("tcpdump: %v %s", err, line)
+		}
+		if strings.Contains(line, "listening on") {
+			break
+		}
+	}
+	var rest bytes.Buffer
+	drained := make(chan struct{})
+	go func() { io.Copy(&rest, lines); close(drained) }()
+	return func() {
+		cmd.Process.Signal(syscall.SIGINT)
+		<-drained
+		cmd.Wait()
+		if !strings.Contains(rest.String(), "0 packets dropped by kernel") {
+			t.Logf("tcpdump: %s", rest.String())
+		}
+	}
+}
+
+// packets gives the IP packets of a classic pcap file of Ethernet frames.
+func packets(t *testing.T, file string) (list [][]byte) {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(b) < 24 || binary.LittleEndian.Uint32(b) != 0xa1b2c3d4 {
+		t.Fatalf("%s is no pcap file", file)
+	}
+	for b = b[24:]; len(b) >= 16; {
+		n := int(binary.LittleEndian.Uint32(b[8:]))
+		frame := b[16 : 16+n]
+		b = b[16+n:]
+		if binary.BigEndian.Uint16(frame[12:]) == 0x0800 {
+			ip := frame[14:]
+			list = append(list, ip[:binary.BigEndian.Uint16(ip[2:])])
+		}
+	}
+	return list
+}
+
+func TestWiresharkReadsWhatTwoNodesSay(t *testing.T) {
+	for _, c := range []struct{ mtu, path int }{{1500, 1024}, {4400, 4096}} {
+		t.Run(fmt.Sprintf("MTU %d", c.path), func(t *testing.T) { speak(t, c.mtu, uint32(c.path)) })
+	}
+}
+
+// speak lets two nodes exchange messages of many shapes and checks what was on
+// the wire.
+func speak(t *testing.T, mtu int, path uint32) {
+	nsA, nsB := namespaces(t, mtu)
+	a := daemon.Start(t, daemon.Config{Node: "a", Netns: nsA, Args: []string{"--device", "soft:hls-2,cards=1,memory=16MiB", "--soft-network", "10.91.1.0/24"}})
+	b := daemon.Start(t, daemon.Config{Node: "b", Netns: nsB, Args: []string{"--device", "soft:hls-2,cards=1,memory=16MiB", "--soft-network", "10.91.2.0/24"}})
+	const size = 1 << 20
+	src := daemon.NewJob(t, a.Dial(), "soft-0", "8", size)
+	dst := daemon.NewJob(t, b.Dial(), "soft-0", "8", size)
+	file := filepath.Join(t.TempDir(), "wire.pcap")
+	if keep := os.Getenv("ACCELFAB_KEEP_PCAP"); keep != "" {
+		file = fmt.Sprintf("%s-%d.pcap", keep, path)
+	}
+	stop := capture(t, nsB, file)
+	daemon.Connect(t, src, dst)
+	if got := src.QP.GetAttributes().GetPathMtuBytes(); got != path {
+		t.Errorf("path MTU %d over an interface of %d, want %d", got, mtu, path)
+	}
+
+	ctx := t.Context()
+	data := make([]byte, size)
+	for i := range data {
+		data[i] = byte(rand.Uint32())
+	}
+	if err := src.Client.Upload(ctx, src.Buffer.GetName(), data); err != nil {
+		t.Fatal(err)
+	}
+	// WRITE of many lengths into ranges that follow each other.
+	offset, work := uint64(0), []*pb.WorkRequest{}
+	for i, n := range []uint32{1, 2, 3, 4, 8, path - 1, path, path + 1, 10000, 262144} {
+		work = append(work, &pb.WorkRequest{WrId: uint64(i), Opcode: pb.WorkRequest_OPCODE_RDMA_WRITE, Sges: src.SGE(offset, n),
+			RemoteAddress: dst.Region.GetIova() + offset, Rkey: dst.Region.GetRkey(), Signaled: true})
+		offset += uint64(n)
+	}
+	src.Post(ctx, work...)
+	src.WaitSuccess(ctx, len(work))
+	got, err := dst.Client.Download(ctx, dst.Buffer.GetName(), int(offset))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, data[:offset]) {
+		t.Error("the other node has other bytes than were written")
+	}
+	// SEND, with a receive that is posted only after it was refused for a while.
+	src.Post(ctx, &pb.WorkRequest{WrId: 1, Opcode: pb.WorkRequest_OPCODE_SEND, Sges: src.SGE(0, 3*path+1), Signaled: true})
+	dst.Post(ctx, &pb.WorkRequest{WrId: 2, Opcode: pb.WorkRequest_OPCODE_RECV, Sges: dst.SGE(0, 4*path)})
+	src.WaitSuccess(ctx, 1)
+	dst.WaitSuccess(ctx, 1)
+	// READ back into another place.
+	src.Post(ctx, &pb.WorkRequest{WrId: 3, Opcode: pb.WorkRequest_OPCODE_RDMA_READ, Sges: src.SGE(size/2, 100_001),
+		RemoteAddress: dst.Region.GetIova(), Rkey: dst.Region.GetRkey(), Signaled: true})
+	src.WaitSuccess(ctx, 1)
+	// A wrong key, which ends the connection with a NAK.
+	src.Post(ctx, &pb.WorkRequest{WrId: 4, Opcode: pb.WorkRequest_OPCODE_RDMA_WRITE, Sges: src.SGE(0, 64),
+		RemoteAddress: dst.Region.GetIova(), Rkey: dst.Region.GetRkey() ^ 1, Signaled: true})
+	if c := src.Wait(ctx, 1)[0]; c.GetStatus() != pb.CompletionStatus_COMPLETION_STATUS_REM_ACCESS_ERR {
+		t.Errorf("a wrong R_Key ended with %v, want REM_ACCESS_ERR", c.GetStatus())
+	}
+	stop()
+
+	checkICRC(t, file)
+	checkTshark(t, file)
+}
+
+func checkICRC(t *testing.T, file string) {
+	t.Helper()
+	seen := map[ib.Opcode]int{}
+	for i, ip := range packets(t, file) {
+		body, want, ok := ib.CutICRC(ip)
+		if !ok {
+			t.Fatalf("packet %d is too short: %x", i, ip)
+		}
+		if got, err := ib.ICRC(body); err != nil || got != want {
+			t.Errorf("packet %d: ICRC 0x%08x, want 0x%08x (%v)", i, want, got, err)
+		}
+		var p ib.Packet
+		if err := p.Parse(body[28:]); err != nil {
+			t.Errorf("packet %d: %v", i, err)
+		}
+		seen[p.Opcode]++
+	}
+	for _, op := range []ib.Opcode{
+		ib.RCSendFirst, ib.RCSendMiddle, ib.RCSendLast, ib.RCRDMAWriteFirst, ib.RCRDMAWriteMiddle, ib.RCRDMAWriteLast, ib.RCRDMAWriteOnly,
+		ib.RCRDMAReadRequest, ib.RCRDMAReadResponseFirst, ib.RCRDMAReadResponseMiddle, ib.RCRDMAReadResponseLast, ib.RCAcknowledge,
+	} {
+		if seen[op] == 0 {
+			t.Errorf("no %v in the capture", op)
+		}
+	}
+	t.Logf("packets by opcode: %v", seen)
+}
+
+// checkTshark lets Wireshark's dissector read the capture.
+func checkTshark(t *testing.T, file string) {
+	t.Helper()
+	out := command(t, "tshark", "-r", file, "--disable-protocol", "rpcordma", "-T", "fields", "-e", "frame.number", "-e", "infiniband.bth.opcode", "-e", "_ws.malformed", "-e", "_ws.expert.message")
+	lines := strings.Split(strings.TrimRight(out, "\n"), "\n")
+	if want := len(packets(t, file)); len(lines) != want || want == 0 {
+		t.Fatalf("tshark has %d packets, the file %d", len(lines), want)
+	}
+	for _, line := range lines {
+		fields := strings.Split(line, "\t")
+		if len(fields) < 3 || fields[1] == "" {
+			t.Errorf("tshark does not read this as InfiniBand: %q", line)
+		} else if fields[2] != "" {
+			t.Errorf("tshark calls this malformed: %q", line)
+		}
+	}
+}
