@@ -119,8 +119,8 @@ func refusal(err error) *status.Status {
 func message(e *fabric.Error) string {
 	short := *e
 	short.Op = "" // the caller knows what it called
-	if e.Reason == fabric.Internal {
-		short.Err = nil // for the log
+	if e.Reason == fabric.Internal || e.Err != nil && strings.Contains(e.Message, e.Err.Error()) {
+		short.Err = nil // for the log, or said already
 	}
 	if n := len(e.Violations); n > 8 {
 		short.Violations = e.Violations[:8:8]

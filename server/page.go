@@ -70,6 +70,9 @@ const maxReply = 3 << 20
 func list[T any, P proto.Message](s *Server, r listRequest, terms fields[T],
 	fetch func(fabric.List, func(*T) bool) (fabric.Page[T], error), convert func(*T) P) ([]P, string, error) {
 	var v faults
+	if r.GetParent() == "" {
+		v.required("parent", "want the name of what is listed; nodes/local is this node")
+	}
 	scope := listScope(string(r.ProtoReflect().Descriptor().Name()), r.GetParent(), r.GetFilter())
 	after, err := parsePageToken(scope, r.GetPageToken())
 	if err != nil {

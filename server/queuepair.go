@@ -68,8 +68,11 @@ func (s *Server) portNumber(v *faults, field, parent, name string) int {
 	switch {
 	case err != nil, strconv.FormatUint(n, 10) != number, !isName(device, "nodes", "devices"):
 		v.invalid(field, "%q: want nodes/{node}/devices/{device}/ports/{port}", clip(name, maxText))
-	case device != s.canonical(parent) && isName(parent, "nodes", "devices"):
-		v.invalid(field, "%q: want a port of %s", clip(name, maxText), s.canonical(clip(parent, maxText)))
+	case device != s.canonical(parent):
+		// Of a parent that is not there the domain says so.
+		if _, err := s.fabric.GetDevice(context.Background(), fabric.Caller{}, parent); err == nil {
+			v.invalid(field, "%q: want a port of %s", clip(name, maxText), s.canonical(parent))
+		}
 	}
 	return int(n)
 }
@@ -181,14 +184,21 @@ func (s queuePairService) ConnectQueuePair(ctx context.Context, r *pb.ConnectQue
 	return queuePairToProto(&out[0]), nil
 }
 
-// checkBatch checks the parent of a batch of existing queue pairs and that a
-// name is below it.
-func (s *Server) checkBatch(ctx context.Context, v *faults, parent string, names func(yield func(int, string) bool)) error {
+// maxBatch is the most that one batch may hold.
+const maxBatch = 1000
+
+// checkBatch checks a batch of existing queue pairs: its size, its parent, and
+// that all are below it.
+func checkBatch[R interface{ GetName() string }](ctx context.Context, s *Server, v *faults, parent string, requests []R) error {
 	if _, err := s.fabric.GetDevice(ctx, caller(ctx), parent); err != nil {
 		return inContract(err, renamed(map[string]string{"name": "parent"}))
 	}
-	for i, name := range names {
-		if name != "" && !strings.HasPrefix(s.canonical(name), s.canonical(parent)+"/queuePairs/") {
+	if n := len(requests); n < 1 || n > maxBatch {
+		v.invalid("requests", "%d requests: want 1 to %d", n, maxBatch)
+		return v.err()
+	}
+	for i, r := range requests {
+		if name := r.GetName(); name != "" && !strings.HasPrefix(s.canonical(name), s.canonical(parent)+"/queuePairs/") {
 			v.invalid(fmt.Sprintf("requests[%d].name", i), "%q: want a queue pair of %s", clip(name, maxText), s.canonical(parent))
 		}
 	}
@@ -205,14 +215,7 @@ func (s queuePairService) BatchConnectQueuePairs(ctx context.Context, r *pb.Batc
 		}
 		asks[i] = connectQueuePair(&v, at, one)
 	}
-	err := s.checkBatch(ctx, &v, r.Parent, func(yield func(int, string) bool) {
-		for i, one := range r.Requests {
-			if !yield(i, one.GetName()) {
-				return
-			}
-		}
-	})
-	if err != nil {
+	if err := checkBatch(ctx, s.Server, &v, r.Parent, r.Requests); err != nil {
 		return nil, err
 	}
 	validate := r.ValidateOnly
@@ -258,14 +261,7 @@ func (s queuePairService) BatchDeleteQueuePairs(ctx context.Context, r *pb.Batch
 		}
 		asks[i] = fabric.Delete{Name: one.GetName(), ETag: one.GetEtag()}
 	}
-	err := s.checkBatch(ctx, &v, r.Parent, func(yield func(int, string) bool) {
-		for i, one := range r.Requests {
-			if !yield(i, one.GetName()) {
-				return
-			}
-		}
-	})
-	if err != nil {
+	if err := checkBatch(ctx, s.Server, &v, r.Parent, r.Requests); err != nil {
 		return nil, err
 	}
 	validate := r.ValidateOnly
