@@ -40,7 +40,7 @@ func (f *Fabric) CreateQueuePairs(ctx context.Context, c Caller, requestID strin
 	err := f.create(ctx, creation{op, c, requestID, validateOnly, rs, func() ([]*record, error) {
 		recs := make([]*record, len(rs))
 		var all violations
-		seen := map[string]bool{}
+		seen := make(map[string]bool, len(rs))
 		for i := range rs {
 			r, err := f.buildQP(c, op, &rs[i])
 			if err == nil && seen[r.name] {
@@ -65,9 +65,7 @@ func (f *Fabric) CreateQueuePairs(ctx context.Context, c Caller, requestID strin
 		}
 		return recs, nil
 	}}, func(recs []*record) {
-		for _, r := range recs {
-			out = append(out, f.viewQP(c, r))
-		}
+		out = f.viewQPs(c, recs)
 	})
 	return out, err
 }

@@ -306,7 +306,10 @@ func (w *world) check(n int, acked map[string]bool) {
 		}
 		return err == nil
 	}
-	_, err := w.f.GetSession(ctx(), alice, "nodes/n1/sessions/s")
+	s, err := w.f.GetSession(ctx(), alice, "nodes/n1/sessions/s")
+	if s.State == fabric.StateClosing {
+		w.t.Fatalf("crash at %d: the session was closing and nothing goes on with it: %+v", n, s)
+	}
 	if got := there(err); acked["close"] && got || acked["session"] && !acked["close"] && !acked["delete"] && !got {
 		w.t.Fatalf("crash at %d, acknowledged %v: session there: %v", n, acked, got)
 	}
