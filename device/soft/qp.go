@@ -75,8 +75,8 @@ func (qp *queuePair) alarmed(at time.Time) {
 // transmit sends what may leave now, and sets the alarm for the rest. The lock
 // is held, so that packets leave in order.
 func (qp *queuePair) transmit(now time.Time) {
-	if s := qp.conn.State(); s != ib.RTR && s != ib.RTS && s != ib.SQD {
-		return
+	if qp.info.PathMTU == 0 {
+		return // not connected. In ERR a last NAK may still leave.
 	}
 	t := batches.Get().(*batch)
 	t.port, t.path = qp.port, &qp.path
