@@ -82,11 +82,8 @@ func Explain(err error) string {
 	if !ok {
 		return oneLine(err.Error())
 	}
-	text := s.Message()
 	// What wraps the status tells where it happened.
-	if i := strings.Index(err.Error(), "rpc error:"); i > 0 {
-		text = err.Error()[:i] + text
-	}
+	text := strings.ReplaceAll(err.Error(), s.Err().Error(), s.Message())
 	if Reason(err) == pb.ErrorReason_ERROR_REASON_UNSPECIFIED {
 		switch s.Code() {
 		case codes.Unavailable:
