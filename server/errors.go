@@ -122,21 +122,27 @@ func message(e *fabric.Error) string {
 	if e.Reason == fabric.Internal || e.Err != nil && strings.Contains(e.Message, e.Err.Error()) {
 		short.Err = nil // for the log, or said already
 	}
-	if n := len(e.Violations); n > 8 {
-		short.Violations = e.Violations[:8:8]
-		short.Violations = append(short.Violations, fabric.Violation{Field: "...", Problem: fmt.Sprintf("%d more", n-8)})
+	short.Name, short.Field, short.Message = clip(e.Name, maxText), clip(e.Field, maxText), clip(e.Message, maxMessage)
+	short.Violations = nil
+	for i, v := range e.Violations {
+		if i == 8 {
+			short.Violations = append(short.Violations, fabric.Violation{Field: "...", Problem: fmt.Sprintf("%d more", len(e.Violations)-i)})
+			break
+		}
+		short.Violations = append(short.Violations, fabric.Violation{Field: clip(v.Field, maxText), Problem: clip(v.Problem, maxText)})
 	}
 	return clip(strings.Join(strings.Fields(short.Error()), " "), maxMessage)
 }
 
 // clip cuts s to at most n bytes of valid UTF-8.
 func clip(s string, n int) string {
-	s = strings.ToValidUTF8(s, "\uFFFD")
-	if len(s) <= n {
+	whole := len(s) <= n
+	s = strings.ToValidUTF8(s[:min(len(s), n)], "?")
+	if whole {
 		return s
 	}
-	n -= len("...")
-	for n > 0 && !utf8.RuneStart(s[n]) {
+	n = min(len(s), n-len("..."))
+	for n > 0 && n < len(s) && !utf8.RuneStart(s[n]) {
 		n--
 	}
 	return s[:n] + "..."

@@ -1,0 +1,173 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+
+	pb "github.com/accelfab/accelfab/proto/accelfab/v1"
+)
+
+func me() string { return fmt.Sprintf("uid:%d", os.Geteuid()) }
+
+func TestOnAUnixSocketTheKernelSaysWhoCalls(t *testing.T) {
+	h := newHouse(t)
+	// What a caller says about itself is not heard.
+	ctx := metadata.AppendToOutgoingContext(context.Background(), "accelfab-identity", "uid:12345", "authorization", "uid:12345", "x-forwarded-for", "10.1.1.1")
+	s := must[*pb.Session](t)(h.session.CreateSession(ctx, &pb.CreateSessionRequest{Parent: "nodes/local", Session: &pb.Session{Owner: &pb.Session_Owner{Identity: "root"}}}))
+	if s.Owner.Identity != me() || s.Owner.Pid != int32(os.Getpid()) || int(s.Owner.Uid) != os.Geteuid() || int(s.Owner.Gid) != os.Getegid() {
+		t.Errorf("the owner is %v", s.Owner)
+	}
+}
+
+func TestAnonymousCallersAreATenantOfTheirOwn(t *testing.T) {
+	h := newHouse(t)
+	ctx := context.Background()
+	mine, pd, _ := h.open("mine", dev0)
+	anon := h.dial(h.tcp)
+	theirs := must[*pb.Session](t)(anon.session.CreateSession(ctx, &pb.CreateSessionRequest{Parent: "nodes/local", SessionId: "theirs", Session: &pb.Session{}}))
+	if theirs.Owner.Identity != "anonymous" || theirs.Owner.Pid != 0 {
+		t.Errorf("the owner is %v", theirs.Owner)
+	}
+	list := must[*pb.ListSessionsResponse](t)(anon.session.ListSessions(ctx, &pb.ListSessionsRequest{Parent: "nodes/local"}))
+	if len(list.Sessions) != 1 || list.Sessions[0].Name != theirs.Name {
+		t.Errorf("an anonymous caller sees %v", list.Sessions)
+	}
+	all := must[*pb.ListSessionsResponse](t)(h.session.ListSessions(ctx, &pb.ListSessionsRequest{Parent: "nodes/local"}))
+	if len(all.Sessions) != 2 {
+		t.Errorf("the operator sees %v", all.Sessions)
+	}
+	port, _ := h.cable(0)
+	for what, call := range map[string]func() error{
+		"read a session": func() error {
+			_, err := anon.session.GetSession(ctx, &pb.GetSessionRequest{Name: mine.Name})
+			return err
+		},
+		"close a session": func() error {
+			_, err := anon.session.DeleteSession(ctx, &pb.DeleteSessionRequest{Name: mine.Name})
+			return err
+		},
+		"build on it": func() error {
+			_, err := anon.memory.CreateProtectionDomain(ctx, &pb.CreateProtectionDomainRequest{Parent: dev0, ProtectionDomain: &pb.ProtectionDomain{Session: mine.Name}})
+			return err
+		},
+		"delete a domain": func() error {
+			_, err := anon.memory.DeleteProtectionDomain(ctx, &pb.DeleteProtectionDomainRequest{Name: pd.Name})
+			return err
+		},
+		"read a buffer": func() error {
+			_, err := anon.transfer.ReadBuffer(ctx, &pb.ReadBufferRequest{Name: dev0 + "/buffers/mine"})
+			return err
+		},
+		"disable a port": func() error {
+			_, err := anon.device.UpdatePort(ctx, &pb.UpdatePortRequest{Port: &pb.Port{Name: port.Name, AdminState: pb.Port_ADMIN_STATE_DISABLED}})
+			return err
+		},
+	} {
+		got := asRefused(call())
+		if got.code != codes.PermissionDenied || got.info.Reason != "PERMISSION_DENIED" || got.info.Metadata["identity"] != "anonymous" {
+			t.Errorf("%s: %v %v", what, got.code, got.info)
+		}
+	}
+	events := must[*pb.ListEventsResponse](t)(anon.event.ListEvents(ctx, &pb.ListEventsRequest{Parent: "nodes/local"}))
+	for _, e := range events.Events {
+		if e.Session == mine.Name {
+			t.Errorf("an anonymous caller reads %v", e)
+		}
+	}
+}
+
+// The gateway never turns a caller into the daemon.
+func TestHTTPCarriesItsOwnCaller(t *testing.T) {
+	h := newHouse(t)
+	code, body, _ := h.http("POST", "/v1/nodes/local/sessions?session_id=web", "{}")
+	if code != 200 || !strings.Contains(body, `"anonymous"`) {
+		t.Errorf("HTTP over TCP: %d %s", code, body)
+	}
+	h.open("mine", dev0)
+	if code, body, _ := h.http("GET", "/v1/nodes/local/sessions/mine", ""); code != 403 || !strings.Contains(body, "PERMISSION_DENIED") {
+		t.Errorf("another's session: %d %s", code, body)
+	}
+}
+
+const asOther = "ACCELFAB_TEST_AS_OTHER"
+
+// TestAnotherUserIsATenant runs itself as another user, who calls.
+func TestAnotherUserIsATenant(t *testing.T) {
+	if addr := os.Getenv(asOther); addr != "" {
+		callAsOther(t, addr)
+		return
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("needs root to become another user")
+	}
+	h := newHouse(t)
+	h.open("mine", dev0)
+	path := strings.TrimPrefix(h.unix, "unix://")
+	self, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Where another user can reach it.
+	program := filepath.Join(filepath.Dir(path), "test")
+	for _, err := range []error{os.WriteFile(program, self, 0o755), os.Chmod(filepath.Dir(path), 0o755)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	run := func() (string, error) {
+		cmd := exec.Command(program, "-test.run=^TestAnotherUserIsATenant$", "-test.v")
+		cmd.Dir = "/"
+		cmd.Env = []string{asOther + "=" + h.unix, "TMPDIR=/tmp"}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 54321, Gid: 54321, NoSetGroups: true}}
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	if out, err := run(); err == nil || !strings.Contains(out, "permission denied") {
+		t.Errorf("a user outside of the socket's group comes in: %v\n%s", err, out)
+	}
+	if err := os.Chmod(path, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := run(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+func callAsOther(t *testing.T, addr string) {
+	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	c := newClients(conn)
+	ctx := context.Background()
+	s, err := c.session.CreateSession(ctx, &pb.CreateSessionRequest{Parent: "nodes/local", Session: &pb.Session{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Owner.Identity != "uid:54321" || s.Owner.Gid != 54321 || s.Owner.Pid != int32(os.Getpid()) {
+		t.Errorf("the owner is %v", s.Owner)
+	}
+	_, err = c.session.GetSession(ctx, &pb.GetSessionRequest{Name: "nodes/local/sessions/mine"})
+	if got := asRefused(err); got.info.Reason != "PERMISSION_DENIED" || got.info.Metadata["identity"] != "uid:54321" {
+		t.Errorf("the daemon's session: %v", err)
+	}
+	_, err = c.device.UpdatePort(ctx, &pb.UpdatePortRequest{Port: &pb.Port{Name: dev0 + "/ports/0", AdminState: pb.Port_ADMIN_STATE_DISABLED}})
+	if got := asRefused(err); got.info.Reason != "PERMISSION_DENIED" {
+		t.Errorf("an operator's right: %v", err)
+	}
+	if _, err := c.session.DeleteSession(ctx, &pb.DeleteSessionRequest{Name: s.Name}); err != nil {
+		t.Error(err)
+	}
+}
