@@ -37,7 +37,7 @@ func Run(t *testing.T, open func(t *testing.T) Pair) {
 		{"host access stays inside one buffer", testHostAccess},
 		{"regions and their keys", testRegions},
 		{"queue pairs", testQueuePairs},
-		{"queue pairs that are refused leave nothing", testRefused},
+		{"queue pairs that are refused leave nothing (cases L16, Q04)", testRefused},
 		{"transitions follow the table", testTransitions},
 		{"batches answer each entry by itself", testBatches},
 		{"send, write and read move the bytes", testTransfer},
