@@ -131,6 +131,7 @@ func TestEachFaultHasItsNAKAndItsStatuses(t *testing.T) {
 			w := newWire(t, o)
 			a, b := w.ends[0], w.ends[1]
 			local, target := a.memory.add(length, all), b.memory.add(length, all)
+			fill(local.data, 1)
 			b.recv(9, target.sge(0, length))
 			wr := tt.wr
 			wr.ID, wr.SGL, wr.RemoteAddr, wr.RKey = 1, local.sge(0, length), target.base, target.rkey

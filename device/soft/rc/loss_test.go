@@ -178,6 +178,21 @@ func TestADeadWireTakesTheQueuePairToErrAndSaysWhy(t *testing.T) {
 	}
 }
 
+func TestEarlyRetriesDoNotPutTheEndOff(t *testing.T) {
+	w := newWire(t, options{retry: 2})
+	a, b := w.ends[0], w.ends[1]
+	b.recv(1, nil)
+	a.send(device.WorkRequest{ID: 1, Opcode: device.WorkSend})
+	w.run() // now the round trip is known
+	w.o.loss, w.start = 1, w.now
+	a.send(device.WorkRequest{ID: 2, Opcode: device.WorkSend})
+	w.run()
+	a.expect("send 2 RETRY_EXC_ERR")
+	if got, want := w.now.Sub(w.start), 3*ib.AckTimeout(14); got != want || a.total.Retransmits < 6 {
+		t.Errorf("gave up after %v and %d packets sent again, want %v and some before each time-out", got, a.total.Retransmits, want)
+	}
+}
+
 func TestRetryCountZeroGivesUpAtTheFirstTimeout(t *testing.T) {
 	w := newWire(t, options{loss: 1, retry: 0})
 	a := w.ends[0]
@@ -267,34 +282,111 @@ func TestTheWindowIsNeverExceededAndAdapts(t *testing.T) {
 	}
 }
 
-func TestAGapIsToldOnce(t *testing.T) {
+func TestOneLostPacketCostsOneNAKAndOneWindow(t *testing.T) {
 	w := newWire(t, options{mtu: ib.MTU256, window: 32})
 	a, b := w.ends[0], w.ends[1]
 	local, remote := a.memory.add(30*256, all), b.memory.add(30*256, all)
 	lost := false
-	naks := 0
 	w.fate = func(from int, p *ib.Packet) verdict {
 		if from == 0 && p.PSN == 5 && !lost {
 			lost = true
 			return lose
-		}
-		if from == 1 && p.AETH.Syndrome == 0x60 {
-			naks++
-			if p.PSN != 5 {
-				t.Errorf("NAK with PSN %d, want 5", p.PSN)
-			}
 		}
 		return pass
 	}
 	a.send(device.WorkRequest{ID: 1, Opcode: device.WorkWrite, SGL: local.sge(0, 30*256), RemoteAddr: remote.base, RKey: remote.rkey, Signaled: true})
 	w.run()
 	a.expect("send 1 SUCCESS")
-	if naks != 1 || b.total.OutOfSequence != 24 || a.total.AckTimeouts != 0 {
-		t.Errorf("%d NAKs, %+v and %+v, want one NAK for 24 packets and no time-out", naks, a.total, b.total)
+	if b.total.NAKsSent != 1 || b.total.OutOfSequence != 24 || a.total.Retransmits != 25 || a.total.AckTimeouts != 0 {
+		t.Errorf("%+v and %+v, want one NAK for 24 packets and 25 sent again", a.total, b.total)
 	}
 	if took := w.now.Sub(w.start); took > time.Millisecond {
 		t.Errorf("took %v of wire time", took)
 	}
+}
+
+func TestAGapIsToldOnce(t *testing.T) {
+	w := newWire(t, options{rnr: 7})
+	b := w.ends[1]
+	for range 10 {
+		b.recv(0, nil)
+	}
+	step := func(psn ib.PSN, want ...string) {
+		t.Helper()
+		var got []string
+		for _, p := range w.raw(ib.Packet{BTH: ib.BTH{Opcode: ib.RCSendOnly, PSN: psn}}) {
+			got = append(got, fmt.Sprintf("%d %v", p.PSN, p.AETH.Syndrome))
+		}
+		if fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("PSN %d is answered by %q, want %q", psn, got, want)
+		}
+	}
+	step(2, "0 NAK PSN sequence error")
+	step(3)
+	step(1)
+	step(0, "0 ACK credits 31")
+	step(2, "1 NAK PSN sequence error")
+	step(0, "0 ACK credits 31")
+	step(2)
+	step(1, "1 ACK credits 31")
+	for psn := ib.PSN(2); psn < 10; psn++ {
+		step(psn, fmt.Sprintf("%d ACK credits 31", psn))
+	}
+	step(10, "10 RNR NAK 640µs")
+	step(11)
+	step(10, "10 RNR NAK 640µs")
+
+	// A NAK that has not left when the packet comes does not leave.
+	w = newWire(t, options{})
+	b = w.ends[1]
+	b.recv(0, nil)
+	b.Receive(w.now, &ib.Packet{BTH: ib.BTH{Opcode: ib.RCSendOnly, PSN: 1}})
+	step(0, "0 ACK credits 31")
+}
+
+func TestANAKThatComesTwiceIsHonouredOnce(t *testing.T) {
+	w := newWire(t, options{mtu: ib.MTU256, retry: 7})
+	a := w.ends[0]
+	local := a.memory.add(2560, all)
+	sent := 0
+	w.fate = func(int, *ib.Packet) verdict { sent++; return lose }
+	transmit := func(want int) {
+		t.Helper()
+		sent = 0
+		for a.Transmit(w.now, w, 100) {
+		}
+		if sent != want {
+			t.Errorf("%d packets sent, want %d", sent, want)
+		}
+	}
+	answer := func(op ib.Opcode, psn ib.PSN, s ib.Syndrome, payload int) {
+		a.Receive(w.now, &ib.Packet{BTH: ib.BTH{Opcode: op, PSN: psn}, AETH: ib.AETH{Syndrome: s}, Payload: make([]byte, payload)})
+	}
+	nak := ib.Nak(ib.PSNSequenceError)
+	a.send(device.WorkRequest{Opcode: device.WorkWrite, SGL: local.sge(0, 2560)})
+	transmit(10)
+	answer(ib.RCAcknowledge, 4, nak, 0)
+	transmit(6)
+	answer(ib.RCAcknowledge, 4, nak, 0)
+	transmit(0)
+	answer(ib.RCAcknowledge, 6, nak, 0)
+	transmit(4)
+	answer(ib.RCAcknowledge, 4, nak, 0) // is done
+	transmit(0)
+	w.now = a.Deadline() // the next NAK is for what is sent now
+	a.Expire(w.now)
+	transmit(4)
+	answer(ib.RCAcknowledge, 6, nak, 0)
+	transmit(4)
+	answer(ib.RCAcknowledge, 9, ib.AckSyndrome(31), 0)
+	a.send(device.WorkRequest{Opcode: device.WorkRead, SGL: local.sge(0, 2560)})
+	transmit(1)
+	answer(ib.RCRDMAReadResponseMiddle, 11, 0x1f, 256) // the one before is lost
+	transmit(1)
+	answer(ib.RCRDMAReadResponseMiddle, 12, 0x1f, 256)
+	answer(ib.RCRDMAReadResponseMiddle, 13, 0x1f, 256)
+	transmit(0)
+	a.expectFailure(ib.Success, "")
 }
 
 func TestALostReadResponseIsAskedForAgainFromThere(t *testing.T) {

@@ -107,6 +107,9 @@ func TestRepeatsDoNotPileUp(t *testing.T) {
 	for psn := range ib.PSN(100) {
 		b.Receive(w.now, &ib.Packet{BTH: ib.BTH{Opcode: ib.RCRDMAReadRequest, PSN: psn}, RETH: ib.RETH{VA: target.base, RKey: target.rkey, Length: 1}})
 	}
+	// Nor do they take the place of a new one.
+	b.Receive(w.now, &ib.Packet{BTH: ib.BTH{Opcode: ib.RCRDMAReadRequest, PSN: 100}, RETH: ib.RETH{VA: target.base, RKey: target.rkey, Length: 1}})
+	b.expectFailure(ib.Success, "")
 	n := 0
 	w.fate = func(int, *ib.Packet) verdict { n++; return lose }
 	w.sender = 1
