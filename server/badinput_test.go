@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"google.golang.org/genproto/googleapis/api/annotations"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
@@ -87,8 +86,7 @@ func inputs(m protoreflect.MessageDescriptor, prefix string) []string {
 	var out []string
 	for i := range m.Fields().Len() {
 		f := m.Fields().Get(i)
-		behaviors, _ := proto.GetExtension(f.Options(), annotations.E_FieldBehavior).([]annotations.FieldBehavior)
-		if slices.Contains(behaviors, annotations.FieldBehavior_OUTPUT_ONLY) {
+		if isOutput(f) {
 			continue
 		}
 		at := prefix + string(f.Name())

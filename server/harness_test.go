@@ -88,6 +88,7 @@ func checkGoroutines(t *testing.T) {
 
 func softDevices(t *testing.T, limits device.Limits) []device.Device {
 	t.Helper()
+	checkGoroutines(t) // after the chassis was closed
 	m, err := topology.Lookup("hls-2")
 	if err != nil {
 		t.Fatal(err)
@@ -107,7 +108,13 @@ func newHouse(t *testing.T) *house {
 
 func openHouse(t *testing.T, o Options, cfg fabric.Config) *house {
 	t.Helper()
-	checkGoroutines(t)
+	return openHouseAt(t, o, cfg, "127.0.0.1:0")
+}
+
+// openHouseAt has its HTTP door at an address in which DIR stands for a folder
+// of its own.
+func openHouseAt(t *testing.T, o Options, cfg fabric.Config, webAddr string) *house {
+	t.Helper()
 	cfg.NodeID, cfg.BootID, cfg.Version = "n", "boot", "v0.0.0-test"
 	fab, err := fabric.Open(context.Background(), cfg)
 	if err != nil {
@@ -128,7 +135,7 @@ func openHouse(t *testing.T, o Options, cfg fabric.Config) *house {
 		}
 		return l
 	}
-	local, tcp, web := listen(h.unix), listen("tcp://127.0.0.1:0"), listen("127.0.0.1:0")
+	local, tcp, web := listen(h.unix), listen("tcp://127.0.0.1:0"), listen(strings.ReplaceAll(webAddr, "DIR", dir))
 	h.tcp, h.web = tcp.Addr().String(), web.Addr().String()
 	served := make(chan error, 1)
 	go func() { served <- h.server.Serve([]net.Listener{local, tcp}, web) }()
@@ -210,21 +217,30 @@ func detailOf[T any](r refused) (T, bool) {
 	return none, false
 }
 
-// get makes an HTTP request and gives status and body.
+// http makes an HTTP request and gives status, body and headers.
 func (h *house) http(method, path, body string, change ...func(*http.Request)) (int, string, http.Header) {
 	h.t.Helper()
 	var in io.Reader
 	if body != "" {
 		in = strings.NewReader(body)
 	}
-	r, err := http.NewRequest(method, "http://"+h.web+path, in)
+	host := h.web
+	if strings.HasPrefix(host, "/") {
+		host = "node.example" // a unix socket has no name
+	}
+	r, err := http.NewRequest(method, "http://"+host+path, in)
 	if err != nil {
 		h.t.Fatal(err)
 	}
 	for _, c := range change {
 		c(r)
 	}
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		if strings.HasPrefix(h.web, "/") {
+			return new(net.Dialer).DialContext(ctx, "unix", h.web)
+		}
+		return new(net.Dialer).DialContext(ctx, "tcp", h.web)
+	}}}
 	reply, err := client.Do(r)
 	if err != nil {
 		h.t.Fatal(err)

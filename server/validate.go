@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
+	"google.golang.org/genproto/googleapis/api/annotations"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -224,10 +227,10 @@ func (v *faults) access(field string, list []pb.MemoryRegion_Access) ib.Access {
 	return a
 }
 
-// mask resolves an update mask. Paths in change are what may be changed; of
-// the resource's other fields those in fixed are told apart from output, which
-// a mask may name without effect. An empty mask means each field of change
-// that is set in m. The result holds paths of change and fixed.
+// mask resolves an update mask of m. Paths in change are what may be changed,
+// those in fixed what is fixed for life. Output, name and etag may be named
+// without effect, so that what was read can be given back. An empty mask means
+// each field of change and fixed that is set. The result holds paths of both.
 func (v *faults) mask(paths []string, m protoreflect.Message, change, fixed []string) map[string]bool {
 	out := map[string]bool{}
 	fields := m.Descriptor().Fields()
@@ -240,20 +243,26 @@ func (v *faults) mask(paths []string, m protoreflect.Message, change, fixed []st
 		return out
 	}
 	for _, p := range paths {
-		const at = "update_mask"
-		switch {
+		first, _, _ := strings.Cut(p, ".")
+		switch f := fields.ByName(protoreflect.Name(first)); {
 		case p == "*":
 			for _, c := range change {
 				out[c] = true
 			}
 		case slices.Contains(change, p), slices.Contains(fixed, p):
 			out[p] = true
-		case fields.ByName(protoreflect.Name(p)) != nil: // its own output
+		case f != nil && hasPath(m.Descriptor(), p) && (isOutput(f) || p == "name" || p == "etag"):
 		default:
-			v.invalid(at, "%q: want one of %q", p, change)
+			v.invalid("update_mask", "%q: want one of %s", clip(p, maxText), strings.Join(change, ", "))
 		}
 	}
 	return out
+}
+
+// isOutput says whether only the server sets a field.
+func isOutput(f protoreflect.FieldDescriptor) bool {
+	behaviors, _ := proto.GetExtension(f.Options(), annotations.E_FieldBehavior).([]annotations.FieldBehavior)
+	return slices.Contains(behaviors, annotations.FieldBehavior_OUTPUT_ONLY)
 }
 
 // sorted gives the keys of a map in order.
