@@ -220,7 +220,11 @@ func FuzzConn(f *testing.F) {
 
 func TestRandomScriptsKeepTheInvariants(t *testing.T) {
 	data := make([]byte, 1500)
-	for seed := range uint64(3000) {
+	scripts := uint64(3000)
+	if raceEnabled {
+		scripts = 600
+	}
+	for seed := range scripts {
 		fill(data, seed)
 		playAll(t, data)
 	}
