@@ -147,7 +147,7 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 // and any Host.
 func checkOrigin(r *http.Request, unix bool) *fabric.Error {
 	deny := func(field, value, want string) *fabric.Error {
-		return &fabric.Error{Field: field, Reason: fabric.PermissionDenied, Message: fmt.Sprintf("header %s is %q: want %s", field, clip(value, maxText), want),
+		return &fabric.Error{Field: field, Reason: fabric.PermissionDenied, Message: fmt.Sprintf("the header is %q: want %s", clip(value, maxText), want),
 			Details: map[string]string{"identity": anonymous}}
 	}
 	if !unix && !isLoopbackHost(r.Host) {

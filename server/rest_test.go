@@ -224,7 +224,7 @@ func TestPagesOfOtherPlacesAreRefused(t *testing.T) {
 			if c.ok && code != 200 {
 				t.Errorf("%s: %d %s", c.what, code, body)
 			}
-			if !c.ok && (code != 403 || !strings.Contains(body, "PERMISSION_DENIED") || !strings.Contains(body, "header ")) {
+			if !c.ok && (code != 403 || !strings.Contains(body, "PERMISSION_DENIED") || !strings.Contains(body, "the header is")) {
 				t.Errorf("%s: %d %s", c.what, code, body)
 			}
 		}

@@ -73,7 +73,7 @@ type Server struct {
 	served   atomic.Bool
 }
 
-// maxMessage and maxBody bound a request.
+// maxRequest and maxHeaders bound a request.
 const (
 	maxRequest = 4 << 20 // bytes
 	maxHeaders = 64 << 10
@@ -103,7 +103,6 @@ func New(o Options) *Server {
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 20 * time.Second}),
 		// Measured: workers that stay save the growth of a new stack a call.
 		grpc.NumStreamWorkers(uint32(4*runtime.GOMAXPROCS(0))),
-		grpc.SharedWriteBuffer(true),
 	)
 	s.register(s.grpc)
 	healthpb.RegisterHealthServer(s.grpc, healthService{Server: s})

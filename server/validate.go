@@ -150,9 +150,6 @@ func create(parent, id, requestID string, labels map[string]string, validateOnly
 	return fabric.Create{Parent: parent, ID: id, RequestID: requestID, Labels: labels, ValidateOnly: validateOnly}
 }
 
-// known says whether a number is one of the enum's.
-func known(e protoreflect.Enum) bool { return e.Descriptor().Values().ByNumber(e.Number()) != nil }
-
 // duration converts a duration; unset gives 0.
 func (v *faults) duration(field string, d *durationpb.Duration) time.Duration {
 	if d == nil {
