@@ -14,7 +14,7 @@ import (
 )
 
 // jsonForm is how the REST API writes messages.
-var jsonForm = protojson.MarshalOptions{EmitUnpopulated: true}
+var jsonForm = protojson.MarshalOptions{EmitDefaultValues: true}
 
 // column is one of a table.
 type column[M any] struct {
