@@ -21,7 +21,8 @@ import (
 // interceptors to the services as calls from outside do, without a socket or
 // encoding. It has unary calls and server streams, which is what HTTP can ask
 // for. The caller is the one in the context (callerKey); of the metadata only
-// the instance goes along.
+// the instance goes along. It is our own because the library for it, grpchan,
+// links golang/protobuf and protoreflect v1 beside the present ones.
 type channel struct {
 	server   *Server
 	services map[string]registered
