@@ -25,11 +25,12 @@ const undoLimit = 10 * time.Second
 // ConnectPair connects two queue pairs with each other, on one node or on two:
 // it reads both local endpoints, gives each to the other end, and returns both
 // queue pairs in RTS. If one end cannot be connected the other is taken back to
-// INIT, so that none is left half connected; receives posted there are lost.
+// INIT, so that none is left half connected; receives posted there are lost. So
+// is an end whose daemon gave no answer, which may have been connected.
 // Two that are connected with each other already are left as they are.
 //
-// The error says which end failed, in which phase ("read", "check" or
-// "connect"); Reason finds the daemon's reason in it.
+// The error says which end failed, in which phase ("read", "check", "connect" or
+// "undo"); Reason finds the daemon's reason in it.
 func ConnectPair(ctx context.Context, a, b End) (qpA, qpB *pb.QueuePair, err error) {
 	if qpA, err = a.read(ctx); err != nil {
 		return nil, nil, err
@@ -40,18 +41,15 @@ func ConnectPair(ctx context.Context, a, b End) (qpA, qpB *pb.QueuePair, err err
 	if err := checkFamilies(qpA, qpB); err != nil {
 		return nil, nil, err
 	}
-	wasA := qpA.GetState()
-	endpointA, endpointB := qpA.GetLocalEndpoint(), qpB.GetLocalEndpoint()
-	if qpA, err = a.connect(ctx, endpointB); err != nil {
-		return nil, nil, err
+	nowA, err := a.connect(ctx, qpB.GetLocalEndpoint())
+	if err != nil {
+		return nil, nil, errors.Join(err, a.undoUnanswered(ctx, qpA, err))
 	}
-	if qpB, err = b.connect(ctx, endpointA); err != nil {
-		if wasA != pb.QueuePair_STATE_RTS {
-			err = errors.Join(err, a.undo(ctx))
-		}
-		return nil, nil, err
+	nowB, err := b.connect(ctx, qpA.GetLocalEndpoint())
+	if err != nil {
+		return nil, nil, errors.Join(err, a.undo(ctx, qpA), b.undoUnanswered(ctx, qpB, err))
 	}
-	return qpA, qpB, nil
+	return nowA, nowB, nil
 }
 
 func (e End) read(ctx context.Context) (*pb.QueuePair, error) {
@@ -75,15 +73,28 @@ func (e End) connect(ctx context.Context, remote *pb.QueuePair_Endpoint) (*pb.Qu
 	return qp, nil
 }
 
-// undo takes an end that was connected back to INIT, also when ctx has ended.
-func (e End) undo(ctx context.Context) error {
+// undo takes an end that was connected back to INIT, also when ctx has ended. An
+// end that was in RTS before is left there.
+func (e End) undo(ctx context.Context, before *pb.QueuePair) error {
+	if before.GetState() == pb.QueuePair_STATE_RTS {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)
 	defer cancel()
 	_, err := e.Client.QueuePairs.ModifyQueuePair(ctx, &pb.ModifyQueuePairRequest{Name: e.Name, TargetState: pb.QueuePair_STATE_INIT})
 	if err != nil {
-		return fmt.Errorf("%s stays connected to a peer that is not: %w", e.Name, err)
+		return fmt.Errorf("phase undo, %s may stay connected to a peer that is not: %w", e.Name, err)
 	}
 	return nil
+}
+
+// undoUnanswered is undo for an end that failed by err: after a refusal there is
+// nothing to take back.
+func (e End) undoUnanswered(ctx context.Context, before *pb.QueuePair, err error) error {
+	if Reason(err) != pb.ErrorReason_ERROR_REASON_UNSPECIFIED {
+		return nil
+	}
+	return e.undo(ctx, before)
 }
 
 // checkFamilies refuses ends that cannot reach each other by the form of their

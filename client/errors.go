@@ -76,18 +76,32 @@ func Violations(err error) []Violation {
 }
 
 // Explain says an error in one line: what was wrong, why, and what to do where
-// the daemon said so.
+// the daemon said so. Of errors that were joined it says each.
 func Explain(err error) string {
-	s, ok := statusOf(err)
-	if !ok {
-		return oneLine(err.Error())
+	text := err.Error()
+	for _, s := range statuses(err, nil) {
+		// What wraps the status tells where it happened.
+		text = strings.ReplaceAll(text, s.Err().Error(), explain(s))
 	}
-	// What wraps the status tells where it happened.
-	text := strings.ReplaceAll(err.Error(), s.Err().Error(), s.Message())
+	var said []string
+	for line := range strings.Lines(text) {
+		if line = strings.Join(strings.Fields(line), " "); line != "" {
+			said = append(said, line)
+		}
+	}
+	return strings.Join(said, "; ")
+}
+
+// explain says a status without its code, in one line.
+func explain(s *status.Status) string {
+	err := s.Err()
+	text := s.Message()
 	if Reason(err) == pb.ErrorReason_ERROR_REASON_UNSPECIFIED {
 		switch s.Code() {
 		case codes.Unavailable:
 			text = "no daemon answers: " + text + "; is accelfabd running, and is this its address"
+		case codes.DeadlineExceeded:
+			text = "the daemon did not answer in time: " + text
 		case codes.Unimplemented:
 			text += "; the daemon may be older than this program"
 		}
@@ -97,7 +111,20 @@ func Explain(err error) string {
 			text += fmt.Sprintf("; %s: %s", v.Field, v.Problem)
 		}
 	}
-	return oneLine(text)
+	return strings.Join(strings.Fields(text), " ")
 }
 
-func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+// statuses adds the gRPC statuses that an error holds, wrapped or joined.
+func statuses(err error, list []*status.Status) []*status.Status {
+	switch x := err.(type) {
+	case interface{ GRPCStatus() *status.Status }:
+		list = append(list, x.GRPCStatus())
+	case interface{ Unwrap() error }:
+		list = statuses(x.Unwrap(), list)
+	case interface{ Unwrap() []error }:
+		for _, one := range x.Unwrap() {
+			list = statuses(one, list)
+		}
+	}
+	return list
+}

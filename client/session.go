@@ -41,9 +41,9 @@ func (c *Client) KeepAlive(ctx context.Context, session *pb.Session) error {
 	}
 }
 
-// away says whether an error means that no daemon answered, which may change.
+// away says whether an error means that no daemon answers, or that it is ending
+// or cannot now, all of which may change.
 func away(err error) bool {
 	s, ok := statusOf(err)
-	return ok && Reason(err) == pb.ErrorReason_ERROR_REASON_UNSPECIFIED &&
-		(s.Code() == codes.Unavailable || s.Code() == codes.DeadlineExceeded)
+	return ok && (s.Code() == codes.Unavailable || s.Code() == codes.DeadlineExceeded)
 }

@@ -28,8 +28,9 @@ const (
 
 // Watch gives the events of a node, each once and in order, and goes on by
 // itself where it stopped when the daemon was away. A message with a Gap tells
-// that events between two cursors are not kept any more: read what you need
-// anew. Bookmarks are used and not given. It ends when ctx ends, without an
+// that events between two cursors are not kept any more: events of the type
+// SNAPSHOT with the present state of every object follow, again from a Gap if the
+// daemon went away among them. Bookmarks are used and not given. It ends when ctx ends, without an
 // error, or with the daemon's refusal.
 func (c *Client) Watch(ctx context.Context, w Watch) iter.Seq2[*pb.WatchEventsResponse, error] {
 	return func(yield func(*pb.WatchEventsResponse, error) bool) {
@@ -69,7 +70,11 @@ func (c *Client) watchOnce(ctx context.Context, w *Watch, yield func(*pb.WatchEv
 		*wait = firstRetry
 		switch m := m.GetMessage().(type) {
 		case *pb.WatchEventsResponse_Event:
-			w.After = proto.Uint64(m.Event.GetCursor())
+			// A snapshot is told to its end or anew: its events have the cursor from
+			// which the journal goes on after all of them.
+			if m.Event.GetType() != pb.Event_TYPE_SNAPSHOT {
+				w.After = proto.Uint64(m.Event.GetCursor())
+			}
 		case *pb.WatchEventsResponse_Bookmark:
 			w.After = proto.Uint64(m.Bookmark.GetCursor())
 			continue
