@@ -32,9 +32,10 @@ func (c *Client) Download(ctx context.Context, buffer string, size int) ([]byte,
 		if err != nil {
 			return err
 		}
-		if n := copy(data[from:to], r.GetData()); n != to-from {
+		if n := len(r.GetData()); n != to-from {
 			return fmt.Errorf("%s: %d bytes came from offset %d, want %d", buffer, n, from, to-from)
 		}
+		copy(data[from:], r.GetData())
 		return nil
 	})
 	if err != nil {
@@ -43,11 +44,17 @@ func (c *Client) Download(ctx context.Context, buffer string, size int) ([]byte,
 	return data, nil
 }
 
+// inChunks has all of size moved, some chunks side by side.
 func inChunks(ctx context.Context, size int, move func(ctx context.Context, from, to int) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(chunksAtOnce)
-	for from := 0; from < size && ctx.Err() == nil; from += Chunk {
-		g.Go(func() error { return move(ctx, from, min(from+Chunk, size)) })
+	for from := 0; from < size; from += Chunk {
+		g.Go(func() error {
+			if err := ctx.Err(); err != nil {
+				return err // another chunk failed, or the caller gave up
+			}
+			return move(ctx, from, min(from+Chunk, size))
+		})
 	}
 	return g.Wait()
 }

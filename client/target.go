@@ -31,8 +31,8 @@ func runDir(uid int, runtimeDir string) string {
 
 // address turns a target into what gRPC takes.
 func address(target string) (string, error) {
-	if path, ok := strings.CutPrefix(target, "unix://"); ok {
-		if !filepath.IsAbs(path) {
+	if strings.HasPrefix(target, "unix:") {
+		if path, ok := strings.CutPrefix(target, "unix://"); !ok || !filepath.IsAbs(path) {
 			return "", fmt.Errorf("server %q: want an absolute path, as in unix:///run/accelfab/accelfabd.sock", target)
 		}
 		return target, nil

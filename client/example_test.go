@@ -1,0 +1,54 @@
+package client_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+
+	"github.com/accelfab/accelfab/client"
+	pb "github.com/accelfab/accelfab/proto/accelfab/v1"
+)
+
+// Two queue pairs of one session, on two nodes, are connected.
+func Example() {
+	ctx := context.Background()
+	near, err := client.Dial("")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer near.Close()
+	far, err := client.Dial("node-2:7470")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer far.Close()
+
+	session, err := near.Sessions.CreateSession(ctx, &pb.CreateSessionRequest{Parent: "nodes/local", Session: &pb.Session{}})
+	switch client.Reason(err) {
+	case pb.ErrorReason_ERROR_REASON_UNSPECIFIED:
+		if err != nil {
+			log.Fatal(client.Explain(err))
+		}
+	case pb.ErrorReason_ERROR_REASON_DEVICE_BUSY:
+		log.Fatalf("held by %s", client.Details(err)["holder"])
+	default:
+		log.Fatal(client.Explain(err))
+	}
+	go near.KeepAlive(ctx, session)
+
+	// With a protection domain, a port and a queue pair on each side:
+	a, b, err := client.ConnectPair(ctx,
+		client.End{Client: near, Name: "nodes/local/devices/soft-0/queuePairs/q1"},
+		client.End{Client: far, Name: "nodes/local/devices/soft-3/queuePairs/q1"})
+	if err != nil {
+		log.Fatal(client.Explain(err))
+	}
+	fmt.Println(a.GetState(), b.GetState())
+
+	for m, err := range near.Watch(ctx, client.Watch{Node: "nodes/local"}) {
+		if err != nil {
+			log.Fatal(client.Explain(err))
+		}
+		fmt.Println(m.GetEvent().GetResource(), m.GetEvent().GetAfter())
+	}
+}
