@@ -43,7 +43,7 @@
 // Open reads every page that can be reached before bbolt maps the file
 // (pages.go), because bbolt panics on a damaged page. Damage does not stop the
 // daemon: what can be read goes into a new file, the damaged one is kept aside,
-// and LoadResult.Damage tells (salvage.go). Only a file without any readable
+// and LoadResult.Damage tells (repair.go). Only a file without any readable
 // meta page is refused.
 //
 // # Limits

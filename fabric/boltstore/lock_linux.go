@@ -49,7 +49,8 @@ func acquireLock(path string, wait time.Duration) (*os.File, error) {
 	if len(command) > 200 {
 		command = command[:200] + "..."
 	}
-	if err := f.Truncate(0); err == nil {
+	err = f.Truncate(0)
+	if err == nil {
 		_, err = f.WriteAt(fmt.Appendf(nil, "pid %d (%s)\n", os.Getpid(), command), 0)
 	}
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/accelfab/accelfab/fabric"
 )
@@ -160,7 +161,7 @@ func openBolt(path string, loose bool) (*bbolt.DB, *os.File, error) {
 			return f, err
 		},
 	})
-	if errors.Is(err, bbolt.ErrTimeout) {
+	if errors.Is(err, bolterrors.ErrTimeout) {
 		return nil, nil, fmt.Errorf("%w: a process that is no accelfab daemon has %s open (a bbolt tool?); fuser(1) names it",
 			fabric.ErrStoreLocked, path)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/accelfab/accelfab/fabric"
 )
@@ -225,7 +226,7 @@ func (b *bulk) finish(err error) error {
 
 // ignoreClosed passes over the error of rolling back what already ended.
 func ignoreClosed(err error) error {
-	if errors.Is(err, bbolt.ErrTxClosed) {
+	if errors.Is(err, bolterrors.ErrTxClosed) {
 		return nil
 	}
 	return err
