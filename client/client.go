@@ -55,7 +55,7 @@ func Dial(target string, options ...grpc.DialOption) (*Client, error) {
 	options = append([]grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultServiceConfig(serviceConfig()),
-		grpc.WithChainUnaryInterceptor(giveRequestID),
+		grpc.WithChainUnaryInterceptor(plainStatus, giveRequestID),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
 	}, options...)
 	conn, err := grpc.NewClient(address, options...)
@@ -90,6 +90,16 @@ func giveRequestID(ctx context.Context, method string, req, reply any, cc *grpc.
 		}
 	}
 	return invoke(ctx, method, req, reply, cc, opts...)
+}
+
+// plainStatus gives the daemon's own words of a call that was repeated in vain,
+// without those that gRPC puts around them.
+func plainStatus(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	err := invoke(ctx, method, req, reply, cc, opts...)
+	if s, ok := statusOf(err); ok {
+		return s.Err()
+	}
+	return err
 }
 
 // serviceConfig lets gRPC repeat a call that found the daemon away, for every

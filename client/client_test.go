@@ -101,7 +101,7 @@ func TestRetries(t *testing.T) {
 			{"DeleteBuffer", func() error { _, err := c.Memory.DeleteBuffer(t.Context(), &pb.DeleteBufferRequest{}); return err }, 4},
 			{"GetNode", func() error { _, err := c.Nodes.GetNode(t.Context(), &pb.GetNodeRequest{}); return err }, 4},
 		} {
-			if err := test.call(); status.Code(err) != codes.Unavailable {
+			if err := test.call(); status.Code(err) != codes.Unavailable || err.Error() != status.Error(codes.Unavailable, "away").Error() {
 				t.Errorf("%s: %v", test.name, err)
 			}
 			if got := methods(d.Calls()); len(got) != test.want || slices.ContainsFunc(got, func(m string) bool { return m != test.name }) {

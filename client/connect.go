@@ -14,7 +14,8 @@ import (
 type End struct {
 	Client *Client // of the node that the queue pair is on
 	Name   string  // of the queue pair
-	// Attributes to set on the way; nil leaves all as they are.
+	// Attributes to set on the way; nil leaves all as they are. Not gid_index and
+	// psn, which make another endpoint of this end: they go with its create.
 	Attributes *pb.QueuePair_Attributes
 }
 
@@ -32,6 +33,9 @@ const undoLimit = 10 * time.Second
 // The error says which end failed, in which phase ("read", "check", "connect" or
 // "undo"); Reason finds the daemon's reason in it.
 func ConnectPair(ctx context.Context, a, b End) (qpA, qpB *pb.QueuePair, err error) {
+	if err := errors.Join(a.checkAttributes(), b.checkAttributes()); err != nil {
+		return nil, nil, err
+	}
 	if qpA, err = a.read(ctx); err != nil {
 		return nil, nil, err
 	}
@@ -50,6 +54,15 @@ func ConnectPair(ctx context.Context, a, b End) (qpA, qpB *pb.QueuePair, err err
 		return nil, nil, errors.Join(err, a.undo(ctx, qpA), b.undoUnanswered(ctx, qpB, err))
 	}
 	return nowA, nowB, nil
+}
+
+// checkAttributes refuses those that change the endpoint after the other end was
+// told of it.
+func (e End) checkAttributes() error {
+	if x := e.Attributes; x != nil && (x.GidIndex != nil || x.Psn != nil) {
+		return fmt.Errorf("phase check, %s: gid_index and psn cannot be changed by connecting, since the other end is told them before: give them when it is created", e.Name)
+	}
+	return nil
 }
 
 func (e End) read(ctx context.Context) (*pb.QueuePair, error) {

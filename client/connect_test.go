@@ -234,3 +234,16 @@ func TestConnectPairConnectedBefore(t *testing.T) {
 		}
 	})
 }
+
+// An attribute that changes the endpoint, after the other end was told of it,
+// would connect two that cannot hear each other.
+func TestConnectPairEndpointAttributes(t *testing.T) {
+	for name, attributes := range map[string]*pb.QueuePair_Attributes{"psn": {Psn: proto.Uint32(0)}, "gid_index": {GidIndex: proto.Uint32(1)}} {
+		for _, ends := range [][2]client.End{{{Name: qpA, Attributes: attributes}, {Name: qpB}}, {{Name: qpA}, {Name: qpB, Attributes: attributes}}} {
+			_, _, err := client.ConnectPair(t.Context(), ends[0], ends[1]) // without a client: nobody is asked
+			if err == nil || !strings.Contains(err.Error(), "phase check") || !strings.Contains(err.Error(), name) {
+				t.Errorf("%s: error %v", name, err)
+			}
+		}
+	}
+}
