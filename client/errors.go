@@ -58,6 +58,31 @@ func Details(err error) map[string]string {
 	return info.GetMetadata()
 }
 
+// Holders names what stands in the way: the sessions that hold a busy device or
+// what is short of it, or the objects that need one which shall go. It names as
+// many as the caller may know and the refusal has room for; nil if none.
+func Holders(err error) []string {
+	var names []string
+	switch details := Details(err); Reason(err) {
+	case pb.ErrorReason_ERROR_REASON_DEVICE_BUSY:
+		if holder := details["holder"]; holder != "" {
+			names = append(names, holder)
+		}
+	case pb.ErrorReason_ERROR_REASON_EXHAUSTED:
+		for holder := range strings.SplitSeq(details["holders"], ",") {
+			if name, _, ok := strings.Cut(holder, "="); ok { // the last may be cut short
+				names = append(names, name)
+			}
+		}
+	case pb.ErrorReason_ERROR_REASON_IN_USE:
+		needs, _ := detail[*errdetails.PreconditionFailure](err)
+		for _, v := range needs.GetViolations() {
+			names = append(names, v.GetSubject())
+		}
+	}
+	return names
+}
+
 // Violation is one field that a daemon found wrong.
 type Violation struct {
 	Field   string // path in the request, such as queue_pair.port

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"slices"
 	"testing"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -90,5 +91,36 @@ func TestUnknownReason(t *testing.T) {
 	}
 	if client.Reason(s.Err()) != 0 || client.Details(s.Err())["k"] != "v" {
 		t.Errorf("%v %v", client.Reason(s.Err()), client.Details(s.Err()))
+	}
+}
+
+func TestHolders(t *testing.T) {
+	refusal := func(reason pb.ErrorReason, key, value string) error {
+		return clienttest.Refusal{Code: codes.FailedPrecondition, Reason: reason, Details: map[string]string{key: value}}.Err()
+	}
+	inUse, err := status.New(codes.FailedPrecondition, "in use").WithDetails(
+		&errdetails.ErrorInfo{Domain: "accelfab", Reason: "IN_USE", Metadata: map[string]string{"count": "2"}},
+		&errdetails.PreconditionFailure{Violations: []*errdetails.PreconditionFailure_Violation{{Subject: "q1"}, {Subject: "mr1"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		err  error
+		want []string
+	}{
+		{refusal(pb.ErrorReason_ERROR_REASON_DEVICE_BUSY, "holder", "nodes/n/sessions/s"), []string{"nodes/n/sessions/s"}},
+		{refusal(pb.ErrorReason_ERROR_REASON_DEVICE_BUSY, "name", "nodes/n/devices/d"), nil},
+		{fmt.Errorf("wrapped: %w", refusal(pb.ErrorReason_ERROR_REASON_EXHAUSTED, "holders", "nodes/n/sessions/s=12,nodes/n/sessions/t=1")),
+			[]string{"nodes/n/sessions/s", "nodes/n/sessions/t"}},
+		{refusal(pb.ErrorReason_ERROR_REASON_EXHAUSTED, "holders", "nodes/n/sessions/s=12,nodes/n/sess..."), []string{"nodes/n/sessions/s"}},
+		{refusal(pb.ErrorReason_ERROR_REASON_EXHAUSTED, "holders", ""), nil},
+		{inUse.Err(), []string{"q1", "mr1"}},
+		{refusal(pb.ErrorReason_ERROR_REASON_NOT_FOUND, "holder", "x"), nil},
+		{errors.New("no refusal"), nil},
+		{nil, nil},
+	} {
+		if got := client.Holders(test.err); !slices.Equal(got, test.want) {
+			t.Errorf("%v: holders %q, want %q", test.err, got, test.want)
+		}
 	}
 }

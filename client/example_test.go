@@ -30,7 +30,7 @@ func Example() {
 			log.Fatal(client.Explain(err))
 		}
 	case pb.ErrorReason_ERROR_REASON_DEVICE_BUSY:
-		log.Fatalf("held by %s", client.Details(err)["holder"])
+		log.Fatalf("held by %s", client.Holders(err))
 	default:
 		log.Fatal(client.Explain(err))
 	}

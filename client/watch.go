@@ -30,8 +30,8 @@ const (
 // itself where it stopped when the daemon was away. A message with a Gap tells
 // that events between two cursors are not kept any more: events of the type
 // SNAPSHOT with the present state of every object follow, again from a Gap if the
-// daemon went away among them. Bookmarks are used and not given. It ends when ctx ends, without an
-// error, or with the daemon's refusal.
+// daemon went away among them. Bookmarks are used and not given. It ends when ctx
+// ends, without an error, or with the daemon's refusal.
 func (c *Client) Watch(ctx context.Context, w Watch) iter.Seq2[*pb.WatchEventsResponse, error] {
 	return func(yield func(*pb.WatchEventsResponse, error) bool) {
 		wait := firstRetry
