@@ -47,33 +47,20 @@ func newBufferCreateCmd(a *app) *cobra.Command {
 	var cr creation
 	var session string
 	var size, alignment sizeFlag
-	cmd := &cobra.Command{
-		Use:               "create DEVICE",
-		Short:             "Take memory of a card; it reads as zeros",
-		Example:           "  accelfab buffer create soft-0 --id b1 --session job1 --size 64MiB",
-		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: devices.complete(a),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			parent, err := deviceKind.name(args[0])
-			if err != nil {
-				return err
-			}
-			owner, err := sessionKind.optional(session)
-			if err != nil {
-				return err
-			}
-			return a.call(cmd, func(ctx context.Context, c *client.Client) error {
-				b, err := c.Memory.CreateBuffer(ctx, &pb.CreateBufferRequest{
-					Parent: parent, BufferId: cr.id, RequestId: cr.requestID, ValidateOnly: cr.validateOnly,
-					Buffer: &pb.Buffer{Session: owner, Labels: cr.labels, SizeBytes: uint64(size), AlignmentBytes: uint64(alignment)},
-				})
-				if err != nil {
-					return err
-				}
-				return buffers.print(a, cmd, b)
-			})
-		},
-	}
+	cmd := buffers.on(a, devices, &cobra.Command{
+		Use:     "create DEVICE",
+		Short:   "Take memory of a card; it reads as zeros",
+		Example: "  accelfab buffer create soft-0 --id b1 --session job1 --size 64MiB",
+	}, func(parent string) (call[*pb.Buffer], error) {
+		owner, err := sessionKind.name(session)
+		req := &pb.CreateBufferRequest{
+			Parent: parent, BufferId: cr.id, RequestId: cr.requestID, ValidateOnly: cr.validateOnly,
+			Buffer: &pb.Buffer{Session: owner, Labels: cr.labels, SizeBytes: uint64(size), AlignmentBytes: uint64(alignment)},
+		}
+		return func(ctx context.Context, c *client.Client) (*pb.Buffer, error) {
+			return c.Memory.CreateBuffer(ctx, req)
+		}, err
+	})
 	cr.flags(cmd)
 	sessionFlag(a, cmd, &session)
 	cmd.Flags().Var(&size, "size", "bytes, such as 64MiB")
@@ -89,7 +76,7 @@ func newBufferWriteCmd(a *app) *cobra.Command {
 		Short:             "Write a file, or the standard input, into a buffer",
 		Example:           "  accelfab buffer write soft-0/buffer1 weights.bin\n  echo hello | accelfab buffer write soft-0/buffer1 --offset 4KiB",
 		Args:              cobra.RangeArgs(1, 2),
-		ValidArgsFunction: buffers.complete(a),
+		ValidArgsFunction: first(buffers.complete(a)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name, err := bufferKind.name(args[0])
 			if err != nil {
@@ -104,10 +91,10 @@ func newBufferWriteCmd(a *app) *cobra.Command {
 				defer f.Close()
 				from = f
 			}
-			return a.call(cmd, func(ctx context.Context, c *client.Client) error {
-				n, err := writeFrom(ctx, c, name, uint64(offset), from)
+			return a.dial(a.server, func(c *client.Client) error {
+				n, err := a.writeFrom(cmd.Context(), c, name, uint64(offset), from)
 				if err != nil {
-					return err
+					return fmt.Errorf("after %d bytes: %w", n, err)
 				}
 				return a.done(cmd, "%d bytes written to %s", n, short(name))
 			})
@@ -117,13 +104,16 @@ func newBufferWriteCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// writeFrom writes all that comes, a chunk at a time.
-func writeFrom(ctx context.Context, c *client.Client, buffer string, offset uint64, from io.Reader) (written uint64, err error) {
+// writeFrom writes all that comes, a chunk at a time. --timeout bounds each, as
+// nobody knows how long it takes to come.
+func (a *app) writeFrom(ctx context.Context, c *client.Client, buffer string, offset uint64, from io.Reader) (written uint64, err error) {
 	chunk := make([]byte, client.Chunk)
 	for {
 		n, readErr := io.ReadFull(from, chunk)
 		if n > 0 {
-			_, err := c.Transfers.WriteBuffer(ctx, &pb.WriteBufferRequest{Name: buffer, OffsetBytes: offset + written, Data: chunk[:n]})
+			call, cancel := context.WithTimeout(ctx, a.timeout)
+			_, err := c.Transfers.WriteBuffer(call, &pb.WriteBufferRequest{Name: buffer, OffsetBytes: offset + written, Data: chunk[:n]})
+			cancel()
 			if err != nil {
 				return written, err
 			}
@@ -146,14 +136,17 @@ func newBufferReadCmd(a *app) *cobra.Command {
 		Short:             "Read a buffer into a file, or to the standard output",
 		Example:           "  accelfab buffer read soft-0/buffer1 weights.bin\n  accelfab buffer read soft-0/buffer1 --length 6",
 		Args:              cobra.RangeArgs(1, 2),
-		ValidArgsFunction: buffers.complete(a),
+		ValidArgsFunction: first(buffers.complete(a)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name, err := bufferKind.name(args[0])
 			if err != nil {
 				return err
 			}
-			return a.call(cmd, func(ctx context.Context, c *client.Client) error {
-				b, err := c.Memory.GetBuffer(ctx, &pb.GetBufferRequest{Name: name})
+			return a.dial(a.server, func(c *client.Client) error {
+				ctx := cmd.Context()
+				call, cancel := context.WithTimeout(ctx, a.timeout)
+				b, err := c.Memory.GetBuffer(call, &pb.GetBufferRequest{Name: name})
+				cancel()
 				if err != nil {
 					return err
 				}
@@ -166,13 +159,13 @@ func newBufferReadCmd(a *app) *cobra.Command {
 				}
 				to := cmd.OutOrStdout()
 				if len(args) == 1 {
-					return readTo(ctx, c, name, uint64(offset), uint64(length), to)
+					return a.readTo(ctx, c, name, uint64(offset), uint64(length), to)
 				}
 				f, err := os.Create(args[1])
 				if err != nil {
 					return err
 				}
-				if err := readTo(ctx, c, name, uint64(offset), uint64(length), f); err != nil {
+				if err := a.readTo(ctx, c, name, uint64(offset), uint64(length), f); err != nil {
 					f.Close()
 					return err
 				}
@@ -185,9 +178,12 @@ func newBufferReadCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-func readTo(ctx context.Context, c *client.Client, buffer string, offset, length uint64, to io.Writer) error {
+// readTo reads length bytes, a chunk at a time, each bounded by --timeout.
+func (a *app) readTo(ctx context.Context, c *client.Client, buffer string, offset, length uint64, to io.Writer) error {
 	for length > 0 {
-		r, err := c.Transfers.ReadBuffer(ctx, &pb.ReadBufferRequest{Name: buffer, OffsetBytes: offset, LengthBytes: min(length, client.Chunk)})
+		call, cancel := context.WithTimeout(ctx, a.timeout)
+		r, err := c.Transfers.ReadBuffer(call, &pb.ReadBufferRequest{Name: buffer, OffsetBytes: offset, LengthBytes: min(length, client.Chunk)})
+		cancel()
 		if err != nil {
 			return err
 		}

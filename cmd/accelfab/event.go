@@ -73,7 +73,7 @@ func newEventListCmd(a *app) *cobra.Command {
 		},
 	}
 	cmd.Flags().Uint64Var(&after, "after", 0, "only events after this cursor")
-	cmd.Flags().StringVar(&filter, "filter", "", "only those that fit, such as 'session = job1'")
+	filterFlag(cmd, &filter)
 	cmd.Flags().IntVar(&limit, "limit", 0, "at most so many; 0 for all")
 	return cmd
 }
@@ -108,7 +108,7 @@ line; with -o json each is a JSON document on a line. --since begins after a cur
 		},
 	}
 	cmd.Flags().Uint64Var(&since, "since", 0, "cursor after which to begin (default: events to come)")
-	cmd.Flags().StringVar(&filter, "filter", "", "only those that fit")
+	filterFlag(cmd, &filter)
 	return cmd
 }
 

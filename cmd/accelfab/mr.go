@@ -70,52 +70,36 @@ func newMRCreateCmd(a *app) *cobra.Command {
 	var pd, buffer string
 	var offset, length sizeFlag
 	var access []string
-	cmd := &cobra.Command{
+	cmd := mrs.on(a, devices, &cobra.Command{
 		Use:   "create DEVICE",
 		Short: "Register a range of a buffer",
 		Example: `  accelfab mr create soft-0 --id mr1 --pd soft-0/pd1 --buffer soft-0/buffer1
   accelfab mr create soft-0 --pd soft-0/pd1 --buffer soft-0/buffer1 --offset 4KiB --length 64KiB --access remote-read`,
-		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: devices.complete(a),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			parent, err := deviceKind.name(args[0])
-			if err != nil {
-				return err
-			}
-			m := &pb.MemoryRegion{Labels: cr.labels, OffsetBytes: uint64(offset), LengthBytes: uint64(length)}
-			if m.ProtectionDomain, err = pdKind.name(pd); err != nil {
-				return err
-			}
-			if m.Buffer, err = bufferKind.name(buffer); err != nil {
-				return err
-			}
-			if m.Access, err = parseAccess(access); err != nil {
-				return err
-			}
-			return a.call(cmd, func(ctx context.Context, c *client.Client) error {
-				if !cmd.Flags().Changed("length") {
-					b, err := c.Memory.GetBuffer(ctx, &pb.GetBufferRequest{Name: m.Buffer})
-					if err != nil {
-						return err
-					}
-					m.LengthBytes = max(b.GetSizeBytes(), m.OffsetBytes) - m.OffsetBytes
-				}
-				m, err := c.Memory.CreateMemoryRegion(ctx, &pb.CreateMemoryRegionRequest{
-					Parent: parent, MemoryRegionId: cr.id, RequestId: cr.requestID, ValidateOnly: cr.validateOnly, MemoryRegion: m,
-				})
-				if err != nil {
-					return err
-				}
-				return mrs.print(a, cmd, m)
-			})
-		},
-	}
+	}, func(parent string) (call[*pb.MemoryRegion], error) {
+		m := &pb.MemoryRegion{Labels: cr.labels, OffsetBytes: uint64(offset), LengthBytes: uint64(length)}
+		var err error
+		if m.ProtectionDomain, err = pdKind.name(pd); err != nil {
+			return nil, err
+		}
+		if m.Buffer, err = bufferKind.name(buffer); err != nil {
+			return nil, err
+		}
+		if m.Access, err = parseAccess(access); err != nil {
+			return nil, err
+		}
+		req := &pb.CreateMemoryRegionRequest{
+			Parent: parent, MemoryRegionId: cr.id, RequestId: cr.requestID, ValidateOnly: cr.validateOnly, MemoryRegion: m,
+		}
+		return func(ctx context.Context, c *client.Client) (*pb.MemoryRegion, error) {
+			return c.Memory.CreateMemoryRegion(ctx, req)
+		}, nil
+	})
 	cr.flags(cmd)
 	f := cmd.Flags()
 	f.StringVar(&pd, "pd", "", "protection domain")
 	f.StringVar(&buffer, "buffer", "", "buffer")
 	f.Var(&offset, "offset", "where in the buffer the region begins, bytes")
-	f.Var(&length, "length", "bytes (default: up to the buffer's end)")
+	f.Var(&length, "length", "bytes; 0 for up to the buffer's end")
 	f.StringSliceVar(&access, "access", []string{"local-write", "remote-write", "remote-read"}, "local-write, remote-write, remote-read, remote-atomic")
 	_ = cmd.MarkFlagRequired("pd")
 	_ = cmd.MarkFlagRequired("buffer")

@@ -38,14 +38,6 @@ func (k kind) name(arg string) (string, error) {
 	return "", usage("%s %q: want an id or the whole name", k.noun, arg)
 }
 
-// optional is name for a flag that may be empty.
-func (k kind) optional(arg string) (string, error) {
-	if arg == "" {
-		return "", nil
-	}
-	return k.name(arg)
-}
-
 // short is the short form of a name, for tables.
 func short(name string) string {
 	p := strings.Split(name, "/")

@@ -19,7 +19,7 @@ var nodeColumns = []column[*pb.Node]{
 	{"DEVICES", func(n *pb.Node) any { return n.GetDeviceCount() }},
 	{"VERSION", func(n *pb.Node) any { return n.GetVersion() }},
 	{"INSTANCE", func(n *pb.Node) any { return n.GetInstanceId() }},
-	{"UP", func(n *pb.Node) any { return time.Since(n.GetStartTime().AsTime()).Round(time.Second) }},
+	{"STARTED", func(n *pb.Node) any { return n.GetStartTime().AsTime().Local().Format(time.DateTime) }},
 }
 
 func newNodeCmd(a *app) *cobra.Command {

@@ -36,33 +36,20 @@ var pds = resource[*pb.ProtectionDomain]{
 func newPDCmd(a *app) *cobra.Command {
 	var cr creation
 	var session string
-	create := &cobra.Command{
-		Use:               "create DEVICE",
-		Short:             "Make a protection domain",
-		Example:           "  accelfab pd create soft-0 --id pd1 --session job1",
-		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: devices.complete(a),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			parent, err := deviceKind.name(args[0])
-			if err != nil {
-				return err
-			}
-			owner, err := sessionKind.optional(session)
-			if err != nil {
-				return err
-			}
-			return a.call(cmd, func(ctx context.Context, c *client.Client) error {
-				p, err := c.Memory.CreateProtectionDomain(ctx, &pb.CreateProtectionDomainRequest{
-					Parent: parent, ProtectionDomainId: cr.id, RequestId: cr.requestID, ValidateOnly: cr.validateOnly,
-					ProtectionDomain: &pb.ProtectionDomain{Session: owner, Labels: cr.labels},
-				})
-				if err != nil {
-					return err
-				}
-				return pds.print(a, cmd, p)
-			})
-		},
-	}
+	create := pds.on(a, devices, &cobra.Command{
+		Use:     "create DEVICE",
+		Short:   "Make a protection domain",
+		Example: "  accelfab pd create soft-0 --id pd1 --session job1",
+	}, func(parent string) (call[*pb.ProtectionDomain], error) {
+		owner, err := sessionKind.name(session)
+		req := &pb.CreateProtectionDomainRequest{
+			Parent: parent, ProtectionDomainId: cr.id, RequestId: cr.requestID, ValidateOnly: cr.validateOnly,
+			ProtectionDomain: &pb.ProtectionDomain{Session: owner, Labels: cr.labels},
+		}
+		return func(ctx context.Context, c *client.Client) (*pb.ProtectionDomain, error) {
+			return c.Memory.CreateProtectionDomain(ctx, req)
+		}, err
+	})
 	cr.flags(create)
 	sessionFlag(a, create, &session)
 	cmd := &cobra.Command{Use: "pd", Short: "Protection domains: which queue pairs may touch which memory", Example: "  accelfab pd list"}

@@ -52,30 +52,18 @@ func newPortCmd(a *app) *cobra.Command {
 
 func newPortSetCmd(a *app, verb, about string, state pb.Port_AdminState) *cobra.Command {
 	var validateOnly bool
-	cmd := &cobra.Command{
-		Use:               verb + " DEVICE/PORT",
-		Short:             about,
-		Example:           "  accelfab port " + verb + " soft-0/8",
-		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: ports.complete(a),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			name, err := portKind.name(args[0])
-			if err != nil {
-				return err
-			}
-			return a.call(cmd, func(ctx context.Context, c *client.Client) error {
-				p, err := c.Devices.UpdatePort(ctx, &pb.UpdatePortRequest{
-					Port:         &pb.Port{Name: name, AdminState: state},
-					UpdateMask:   &fieldmaskpb.FieldMask{Paths: []string{"admin_state"}},
-					ValidateOnly: validateOnly,
-				})
-				if err != nil {
-					return err
-				}
-				return ports.print(a, cmd, p)
-			})
-		},
-	}
+	cmd := ports.on(a, ports, &cobra.Command{
+		Use:     verb + " DEVICE/PORT",
+		Short:   about,
+		Example: "  accelfab port " + verb + " soft-0/8",
+	}, func(name string) (call[*pb.Port], error) {
+		req := &pb.UpdatePortRequest{
+			Port:         &pb.Port{Name: name, AdminState: state},
+			UpdateMask:   &fieldmaskpb.FieldMask{Paths: []string{"admin_state"}},
+			ValidateOnly: validateOnly,
+		}
+		return func(ctx context.Context, c *client.Client) (*pb.Port, error) { return c.Devices.UpdatePort(ctx, req) }, nil
+	})
 	validateOnlyFlag(cmd, &validateOnly)
 	return cmd
 }

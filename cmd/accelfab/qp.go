@@ -62,7 +62,7 @@ func newQPCreateCmd(a *app) *cobra.Command {
 		Example: `  accelfab qp create soft-0 --id q1 --pd soft-0/pd1 --port soft-0/8
   accelfab qp create soft-0 --pd soft-0/pd1 --port soft-0/8 --count 1000`,
 		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: devices.complete(a),
+		ValidArgsFunction: first(devices.complete(a)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			parent, err := deviceKind.name(args[0])
 			if err != nil {
@@ -113,7 +113,7 @@ func newQPCreateCmd(a *app) *cobra.Command {
 
 // createMany makes queue pairs that are alike, as one change.
 func (a *app) createMany(cmd *cobra.Command, parent string, q *pb.QueuePair, cr creation, count int) error {
-	if count < 1 {
+	if count < 1 || count > 1000 {
 		return usage("--count %d: want 1 to 1000", count)
 	}
 	batch := &pb.BatchCreateQueuePairsRequest{Parent: parent, RequestId: cr.requestID, ValidateOnly: cr.validateOnly}
@@ -175,32 +175,17 @@ there too, or on --peer-server.`,
 func newQPModifyCmd(a *app) *cobra.Command {
 	var state, etag string
 	var validateOnly bool
-	cmd := &cobra.Command{
-		Use:               "modify DEVICE/ID",
-		Short:             "Take a queue pair to another state",
-		Example:           "  accelfab qp modify soft-0/q1 --state init",
-		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: qps.complete(a),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			name, err := qpKind.name(args[0])
-			if err != nil {
-				return err
-			}
-			target, err := parseEnum[pb.QueuePair_State]("--state", state, "STATE")
-			if err != nil {
-				return err
-			}
-			return a.call(cmd, func(ctx context.Context, c *client.Client) error {
-				q, err := c.QueuePairs.ModifyQueuePair(ctx, &pb.ModifyQueuePairRequest{
-					Name: name, TargetState: target, Etag: etag, ValidateOnly: validateOnly,
-				})
-				if err != nil {
-					return err
-				}
-				return qps.print(a, cmd, q)
-			})
-		},
-	}
+	cmd := qps.on(a, qps, &cobra.Command{
+		Use:     "modify DEVICE/ID",
+		Short:   "Take a queue pair to another state",
+		Example: "  accelfab qp modify soft-0/q1 --state init",
+	}, func(name string) (call[*pb.QueuePair], error) {
+		target, err := parseEnum[pb.QueuePair_State]("--state", state, "STATE")
+		req := &pb.ModifyQueuePairRequest{Name: name, TargetState: target, Etag: etag, ValidateOnly: validateOnly}
+		return func(ctx context.Context, c *client.Client) (*pb.QueuePair, error) {
+			return c.QueuePairs.ModifyQueuePair(ctx, req)
+		}, err
+	})
 	cmd.Flags().StringVar(&state, "state", "", "reset, init, rtr, rts, sqd or err")
 	cmd.Flags().StringVar(&etag, "etag", "", "refuse if the queue pair has changed since it had this etag")
 	validateOnlyFlag(cmd, &validateOnly)

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"math"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -26,6 +29,8 @@ type workFlags struct {
 	toAddress  sizeFlag
 	rkey       numberFlag
 	imm        numberFlag
+	compareAdd uint64
+	swap       uint64
 	wait       time.Duration
 }
 
@@ -35,53 +40,53 @@ func newQPPostCmd(a *app) *cobra.Command {
 		Use:   "post DEVICE/ID",
 		Short: "Post a work request, and wait for its completion",
 		Long: `Post a work request, and wait for its completion. Local memory is a range of --mr.
-The peer's memory, for write and read, is a range of --to-mr (on --peer-server, if
+The peer's memory, for RDMA and atomics, is a range of --to-mr (on --peer-server, if
 the peer is on another node), or --to-address with --rkey.
 
-It waits --wait for the completion and fails if that is not a success; --wait 0 does
-not wait, and "qp poll" gives the completion later.`,
+It waits --wait for the completion and fails if that is not a success. It shows and
+gives up this completion and all that nobody has read before it. --wait 0 does not
+wait, and "qp poll" gives the completion later.`,
 		Example: `  accelfab qp post soft-0/q1 --opcode rdma-write --mr soft-0/mr1 --to-mr soft-3/mr2
   accelfab qp post soft-3/q2 --opcode recv --mr soft-3/mr2 --wait 0`,
 		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: qps.complete(a),
+		ValidArgsFunction: first(qps.complete(a)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name, err := qpKind.name(args[0])
 			if err != nil {
 				return err
 			}
-			return a.call(cmd, func(ctx context.Context, c *client.Client) error {
-				wr, err := w.request(ctx, cmd, a, c)
-				if err != nil {
-					return err
-				}
-				after, err := lastCompletion(ctx, c, name)
-				if err != nil {
-					return err
-				}
-				if _, err := c.Transfers.PostWork(ctx, &pb.PostWorkRequest{Name: name, Requests: []*pb.WorkRequest{wr}}); err != nil {
+			wr, err := w.request(cmd.Flags().Changed)
+			if err != nil {
+				return err
+			}
+			return a.within(cmd, a.timeout+w.wait, func(ctx context.Context, c *client.Client) error {
+				if err := w.resolve(ctx, a, c, wr); err != nil {
 					return err
 				}
 				if w.wait == 0 {
+					if err := post(ctx, c, name, wr); err != nil {
+						return err
+					}
 					return a.done(cmd, "posted")
 				}
-				wait, cancel := context.WithTimeout(ctx, w.wait)
-				defer cancel()
-				return a.showCompletion(wait, cmd, c, name, after, wr.GetWrId())
+				return w.postAndWait(ctx, a, cmd, c, name, wr)
 			})
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&w.opcode, "opcode", "", "send, send-with-imm, rdma-write, rdma-write-with-imm, rdma-read or recv")
+	f.StringVar(&w.opcode, "opcode", "", "send, send-with-imm, rdma-write, rdma-write-with-imm, rdma-read,\ncompare-swap, fetch-add or recv")
 	f.Uint64Var(&w.id, "wr-id", 1, "number that the completion gives back")
 	f.StringVar(&w.mr, "mr", "", "memory region with the local memory")
 	f.Var(&w.offset, "offset", "where in it to begin, bytes")
-	f.Var(&w.length, "length", "bytes (default: up to the region's end)")
+	f.Var(&w.length, "length", "bytes (default: up to the region's end; 8 for atomics)")
 	f.StringVar(&w.toMR, "to-mr", "", "memory region of the peer")
 	f.StringVar(&w.peerServer, "peer-server", "", "daemon that --to-mr is on (default: the same)")
 	f.Var(&w.toOffset, "to-offset", "where in the peer's region to begin, bytes")
 	f.Var(&w.toAddress, "to-address", "address of the peer's memory, in place of --to-mr")
 	f.Var(&w.rkey, "rkey", "the peer's key for --to-address")
 	f.Var(&w.imm, "imm", "immediate data")
+	f.Uint64Var(&w.compareAdd, "compare-add", 0, "value that an atomic compares or adds")
+	f.Uint64Var(&w.swap, "swap", 0, "value that compare-swap puts")
 	f.DurationVar(&w.wait, "wait", 10*time.Second, "how long to wait for the completion; 0 does not")
 	_ = cmd.MarkFlagRequired("opcode")
 	_ = cmd.MarkFlagRequired("mr")
@@ -91,50 +96,161 @@ not wait, and "qp poll" gives the completion later.`,
 	return cmd
 }
 
-// request makes the work request, with keys and addresses as the daemons know
-// them.
-func (w *workFlags) request(ctx context.Context, cmd *cobra.Command, a *app, c *client.Client) (*pb.WorkRequest, error) {
-	wr := &pb.WorkRequest{WrId: w.id, Signaled: true, RemoteAddress: uint64(w.toAddress), Rkey: uint32(w.rkey)}
-	var err error
-	if wr.Opcode, err = parseEnum[pb.WorkRequest_Opcode]("--opcode", w.opcode, "OPCODE"); err != nil {
-		return nil, err
-	}
-	if cmd.Flags().Changed("imm") {
-		wr.ImmData = uint32(w.imm)
-	}
-	local, err := w.region(ctx, c, w.mr)
+// opcodeFlags are the flags that belong to some opcodes only.
+var opcodeFlags = map[string][]pb.WorkRequest_Opcode{
+	"to-mr":       remoteOpcodes,
+	"peer-server": remoteOpcodes,
+	"to-offset":   remoteOpcodes,
+	"to-address":  remoteOpcodes,
+	"imm":         {pb.WorkRequest_OPCODE_SEND_WITH_IMM, pb.WorkRequest_OPCODE_RDMA_WRITE_WITH_IMM},
+	"compare-add": atomicOpcodes,
+	"swap":        {pb.WorkRequest_OPCODE_COMPARE_SWAP},
+}
+
+var (
+	atomicOpcodes = []pb.WorkRequest_Opcode{pb.WorkRequest_OPCODE_COMPARE_SWAP, pb.WorkRequest_OPCODE_FETCH_ADD}
+	remoteOpcodes = append([]pb.WorkRequest_Opcode{
+		pb.WorkRequest_OPCODE_RDMA_WRITE, pb.WorkRequest_OPCODE_RDMA_WRITE_WITH_IMM, pb.WorkRequest_OPCODE_RDMA_READ,
+	}, atomicOpcodes...)
+)
+
+// request makes the work request as far as the command line tells it.
+func (w *workFlags) request(given func(flag string) bool) (*pb.WorkRequest, error) {
+	op, err := parseEnum[pb.WorkRequest_Opcode]("--opcode", w.opcode, "OPCODE")
 	if err != nil {
 		return nil, err
 	}
-	if !cmd.Flags().Changed("length") {
-		w.length = sizeFlag(max(local.GetLengthBytes(), uint64(w.offset))) - w.offset
+	if w.wait < 0 {
+		return nil, usage("--wait %v: want 0 or more", w.wait)
+	}
+	for _, name := range slices.Sorted(maps.Keys(opcodeFlags)) {
+		if given(name) && !slices.Contains(opcodeFlags[name], op) {
+			return nil, usage("--%s does not go with --opcode %s", name, w.opcode)
+		}
+	}
+	if slices.Contains(remoteOpcodes, op) && w.toMR == "" && !given("to-address") {
+		return nil, usage("--opcode %s needs --to-mr, or --to-address with --rkey", w.opcode)
+	}
+	if !given("length") && slices.Contains(atomicOpcodes, op) {
+		w.length = 8
+	} else if !given("length") {
+		w.length = toEnd
+	}
+	if w.mr, err = mrKind.name(w.mr); err != nil {
+		return nil, err
+	}
+	if w.toMR != "" {
+		if w.toMR, err = mrKind.name(w.toMR); err != nil {
+			return nil, err
+		}
+	}
+	return &pb.WorkRequest{
+		WrId: w.id, Opcode: op, Signaled: true, RemoteAddress: uint64(w.toAddress), Rkey: uint32(w.rkey),
+		ImmData: uint32(w.imm), CompareAdd: w.compareAdd, Swap: w.swap,
+	}, nil
+}
+
+// toEnd is the length of all from the offset to the end of a region.
+const toEnd = math.MaxUint64
+
+// resolve puts in keys and addresses as the daemons know them.
+func (w *workFlags) resolve(ctx context.Context, a *app, c *client.Client, wr *pb.WorkRequest) error {
+	local, err := region(ctx, c, w.mr)
+	if err != nil {
+		return err
+	}
+	if w.length == toEnd {
+		if uint64(w.offset) > local.GetLengthBytes() {
+			return fmt.Errorf("--offset %d: %s has %d bytes", w.offset, short(w.mr), local.GetLengthBytes())
+		}
+		w.length = sizeFlag(local.GetLengthBytes()) - w.offset
 	}
 	if w.length > 1<<31 {
-		return nil, usage("--length %d: a message has at most 2 GiB", w.length)
+		return fmt.Errorf("%d bytes: a message has at most 2 GiB; give --length", w.length)
 	}
 	wr.Sges = []*pb.WorkRequest_Sge{{Lkey: local.GetLkey(), Address: local.GetIova() + uint64(w.offset), LengthBytes: uint32(w.length)}}
 	if w.toMR == "" {
-		return wr, nil
+		wr.RemoteAddress += uint64(w.toOffset)
+		return nil
 	}
 	find := func(c *client.Client) error {
-		remote, err := w.region(ctx, c, w.toMR)
-		if err == nil {
-			wr.RemoteAddress, wr.Rkey = remote.GetIova()+uint64(w.toOffset), remote.GetRkey()
-		}
+		remote, err := region(ctx, c, w.toMR)
+		wr.RemoteAddress, wr.Rkey = remote.GetIova()+uint64(w.toOffset), remote.GetRkey()
 		return err
 	}
 	if w.peerServer != "" {
-		return wr, a.dial(w.peerServer, find)
+		return a.dial(w.peerServer, find)
 	}
-	return wr, find(c)
+	return find(c)
 }
 
-func (w *workFlags) region(ctx context.Context, c *client.Client, short string) (*pb.MemoryRegion, error) {
-	name, err := mrKind.name(short)
-	if err != nil {
-		return nil, err
-	}
+func region(ctx context.Context, c *client.Client, name string) (*pb.MemoryRegion, error) {
 	return c.Memory.GetMemoryRegion(ctx, &pb.GetMemoryRegionRequest{Name: name})
+}
+
+func post(ctx context.Context, c *client.Client, qp string, wr *pb.WorkRequest) error {
+	_, err := c.Transfers.PostWork(ctx, &pb.PostWorkRequest{Name: qp, Requests: []*pb.WorkRequest{wr}})
+	return err
+}
+
+// postAndWait posts and shows the completion, with those that nobody has read
+// before it: to wait for it gives them up. It is given up itself when it was
+// shown.
+func (w *workFlags) postAndWait(ctx context.Context, a *app, cmd *cobra.Command, c *client.Client, qp string, wr *pb.WorkRequest) error {
+	shown, err := c.Transfers.PollCompletions(ctx, &pb.PollCompletionsRequest{Name: qp, MaxCompletions: maxPoll})
+	if err != nil {
+		return err
+	}
+	after := uint64(0)
+	switch n := len(shown.GetCompletions()); {
+	case n == maxPoll:
+		return fmt.Errorf("%s has %d completions or more that nobody has read: read and give them up with qp poll --after, or post with --wait 0", short(qp), n)
+	case n > 0:
+		after = shown.GetCompletions()[n-1].GetSequence()
+	}
+	if err := post(ctx, c, qp, wr); err != nil {
+		return err
+	}
+	wait, cancel := context.WithTimeout(ctx, w.wait)
+	defer cancel()
+	own, err := w.await(wait, c, qp, after, wr, shown)
+	if len(shown.GetCompletions()) > 0 {
+		if err := print(a, cmd, shown, completionColumns, shown.GetCompletions()...); err != nil {
+			return err
+		}
+	}
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("posted, and no completion of it came in %v; qp poll gives it when it comes", w.wait)
+	case err != nil:
+		return err
+	}
+	if _, err := c.Transfers.PollCompletions(ctx, &pb.PollCompletionsRequest{Name: qp, After: own.GetSequence(), MaxCompletions: 1}); err != nil {
+		return err
+	}
+	if own.GetStatus() != pb.CompletionStatus_COMPLETION_STATUS_SUCCESS {
+		return fmt.Errorf("the work request ended with %s: %s", enum(own.GetStatus(), "COMPLETION_STATUS"), own.GetMessage())
+	}
+	return nil
+}
+
+// await gives the completion of a work request, the first of its id and queue
+// after a sequence, and adds all that came to list.
+func (w *workFlags) await(ctx context.Context, c *client.Client, qp string, after uint64, wr *pb.WorkRequest, list *pb.PollCompletionsResponse) (*pb.Completion, error) {
+	receive := wr.GetOpcode() == pb.WorkRequest_OPCODE_RECV
+	for {
+		got, err := c.WaitCompletions(ctx, qp, after, 1)
+		for _, wc := range got {
+			after = wc.GetSequence()
+			list.Completions = append(list.Completions, wc)
+			if wc.GetWrId() == wr.GetWrId() && wc.GetReceive() == receive {
+				return wc, nil
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
 }
 
 var completionColumns = []column[*pb.Completion]{
@@ -146,40 +262,8 @@ var completionColumns = []column[*pb.Completion]{
 	{"MESSAGE", func(c *pb.Completion) any { return c.GetMessage() }},
 }
 
-// lastCompletion is the sequence of the newest completion that is there; those
-// before it stay for others to read.
-func lastCompletion(ctx context.Context, c *client.Client, qp string) (uint64, error) {
-	r, err := c.Transfers.PollCompletions(ctx, &pb.PollCompletionsRequest{Name: qp, MaxCompletions: maxPoll})
-	if n := len(r.GetCompletions()); n > 0 {
-		return r.GetCompletions()[n-1].GetSequence(), err
-	}
-	return 0, err
-}
-
+// maxPoll is how many completions one call reads at most.
 const maxPoll = 1024
-
-// showCompletion waits for the completion of one work request.
-func (a *app) showCompletion(ctx context.Context, cmd *cobra.Command, c *client.Client, qp string, after, id uint64) error {
-	for {
-		got, err := c.WaitCompletions(ctx, qp, after, 1)
-		if err != nil {
-			return err
-		}
-		for _, wc := range got {
-			after = wc.GetSequence()
-			if wc.GetWrId() != id {
-				continue
-			}
-			if err := print(a, cmd, wc, completionColumns, wc); err != nil {
-				return err
-			}
-			if wc.GetStatus() != pb.CompletionStatus_COMPLETION_STATUS_SUCCESS {
-				return fmt.Errorf("the work request ended with %s: %s", enum(wc.GetStatus(), "COMPLETION_STATUS"), wc.GetMessage())
-			}
-			return nil
-		}
-	}
-}
 
 func newQPPollCmd(a *app) *cobra.Command {
 	var after uint64
@@ -189,16 +273,13 @@ func newQPPollCmd(a *app) *cobra.Command {
 		Short:             "Read completions; --after gives up those that were read",
 		Example:           "  accelfab qp poll soft-0/q1 --wait 5s\n  accelfab qp poll soft-0/q1 --after 12",
 		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: qps.complete(a),
+		ValidArgsFunction: first(qps.complete(a)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name, err := qpKind.name(args[0])
 			if err != nil {
 				return err
 			}
-			if wait > a.timeout {
-				return usage("--wait %v is longer than --timeout %v", wait, a.timeout)
-			}
-			return a.call(cmd, func(ctx context.Context, c *client.Client) error {
+			return a.within(cmd, a.timeout+max(wait, 0), func(ctx context.Context, c *client.Client) error {
 				r, err := c.Transfers.PollCompletions(ctx, &pb.PollCompletionsRequest{
 					Name: name, After: after, MaxCompletions: maxPoll, Wait: durationpb.New(wait),
 				})

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -32,7 +34,8 @@ func newRootCmd() *cobra.Command {
 
 Names may be given whole, as nodes/n1/devices/soft-0/queuePairs/q1, or short: the
 id of a device or a session, and DEVICE/ID for what is on a device (soft-0/q1,
-soft-0/8 for a port). Short names mean the node that is asked.
+soft-0/8 for a port). Short names mean the node that is asked. A --filter is for the
+daemon and takes whole names; nodes/local is the node that is asked.
 
 Exit status: 0 done, 1 refused or failed (one line says what, why and what to do),
 2 usage.`,
@@ -43,9 +46,14 @@ Exit status: 0 done, 1 refused or failed (one line says what, why and what to do
 		Version:       version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		PersistentPreRunE: func(*cobra.Command, []string) error {
-			if !slices.Contains(outputs, a.output) {
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			switch err := errors.Join(cmd.ValidateRequiredFlags(), cmd.ValidateFlagGroups()); {
+			case err != nil:
+				return usageError{err}
+			case !slices.Contains(outputs, a.output):
 				return usage("--output %q: want %s", a.output, strings.Join(outputs, ", "))
+			case a.timeout <= 0:
+				return usage("--timeout %v: want more than 0", a.timeout)
 			}
 			return nil
 		},
@@ -54,11 +62,11 @@ Exit status: 0 done, 1 refused or failed (one line says what, why and what to do
 	f := root.PersistentFlags()
 	f.StringVar(&a.server, "server", "", "daemon to ask, unix:///path or host:port\n(default $ACCELFAB_SERVER, else "+client.DefaultTarget()+")")
 	f.StringVarP(&a.output, "output", "o", "table", "table, json or yaml")
-	f.DurationVar(&a.timeout, "timeout", 30*time.Second, "how long a call may take")
+	f.DurationVar(&a.timeout, "timeout", 30*time.Second, "how long the daemon may take, beside what --wait says")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(
 		newNodeCmd(a), newDeviceCmd(a), newPortCmd(a), newSessionCmd(a), newPDCmd(a), newBufferCmd(a), newMRCmd(a),
-		newQPCmd(a), newEventCmd(a), newTopoCmd(a), newVersionCmd(a), newLabCmd(), newDemoCmd(),
+		newQPCmd(a), newEventCmd(a), newTopoCmd(a), newVersionCmd(), newLabCmd(), newDemoCmd(),
 	)
 	check(root)
 	return root
@@ -67,7 +75,7 @@ Exit status: 0 done, 1 refused or failed (one line says what, why and what to do
 // check lets a wrong number of arguments be a fault of usage in every command,
 // and gives those that only have verbs a refusal for a wrong one.
 func check(cmd *cobra.Command) {
-	if args := cmd.Args; args != nil {
+	if args := cmd.Args; args != nil && cmd.HasParent() {
 		cmd.Args = func(cmd *cobra.Command, given []string) error {
 			if err := args(cmd, given); err != nil {
 				return usage("%v; usage: %s", err, cmd.UseLine())
@@ -93,7 +101,12 @@ func noArgs(cmd *cobra.Command, args []string) error {
 
 // call dials and runs fn with the bound of --timeout.
 func (a *app) call(cmd *cobra.Command, fn func(context.Context, *client.Client) error) error {
-	ctx, cancel := context.WithTimeout(cmd.Context(), a.timeout)
+	return a.within(cmd, a.timeout, fn)
+}
+
+// within dials and runs fn with a bound.
+func (a *app) within(cmd *cobra.Command, limit time.Duration, fn func(context.Context, *client.Client) error) error {
+	ctx, cancel := context.WithTimeout(cmd.Context(), limit)
 	defer cancel()
 	return a.dial(a.server, func(c *client.Client) error { return fn(ctx, c) })
 }
@@ -114,15 +127,17 @@ func version() string {
 	return "unknown"
 }
 
-func newVersionCmd(a *app) *cobra.Command {
+func newVersionCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:     "version",
 		Short:   "Print the version of this program",
 		Example: "  accelfab version",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), version())
-			return err
+			return printReport(cmd, map[string]string{"version": version()}, func(w io.Writer) error {
+				_, err := fmt.Fprintln(w, version())
+				return err
+			})
 		},
 	}
 }

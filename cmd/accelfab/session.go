@@ -111,7 +111,7 @@ func newKeepAliveCmd(a *app) *cobra.Command {
 		Short:             "Give a session's lease its full ttl again",
 		Example:           "  accelfab session keep-alive job1\n  accelfab session keep-alive job1 --forever",
 		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: sessions.complete(a),
+		ValidArgsFunction: first(sessions.complete(a)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name, err := sessionKind.name(args[0])
 			if err != nil {

@@ -60,27 +60,58 @@ func (r resource[M]) use(verb string) string {
 	return verb + " ID"
 }
 
-func (r resource[M]) getCmd(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:               r.use("get"),
-		Short:             "Show a " + r.noun,
-		Example:           fmt.Sprintf("  accelfab %s get %s\n  accelfab %s get %s -o json", r.command, r.example(), r.command, r.example()),
-		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: r.complete(a),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			name, err := r.name(args[0])
+// call is one call of the API, with all that it is to ask.
+type call[M any] func(context.Context, *client.Client) (M, error)
+
+// named is a kind of resource that a command takes a name of.
+type named interface {
+	name(arg string) (string, error)
+	complete(a *app) cobra.CompletionFunc
+}
+
+// on lets cmd take one name of a kind, make the call that prepare gives for it,
+// and show the answer.
+func (r resource[M]) on(a *app, of named, cmd *cobra.Command, prepare func(name string) (call[M], error)) *cobra.Command {
+	cmd.Args = cobra.ExactArgs(1)
+	cmd.ValidArgsFunction = first(of.complete(a))
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		name, err := of.name(args[0])
+		if err != nil {
+			return err
+		}
+		do, err := prepare(name)
+		if err != nil {
+			return err
+		}
+		return a.call(cmd, func(ctx context.Context, c *client.Client) error {
+			m, err := do(ctx, c)
 			if err != nil {
 				return err
 			}
-			return a.call(cmd, func(ctx context.Context, c *client.Client) error {
-				m, err := r.get(ctx, c, name)
-				if err != nil {
-					return err
-				}
-				return r.print(a, cmd, m)
-			})
-		},
+			return r.print(a, cmd, m)
+		})
 	}
+	return cmd
+}
+
+// first completes the first argument; what follows is a file, if anything.
+func first(names cobra.CompletionFunc) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, begin string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveDefault
+		}
+		return names(cmd, args, begin)
+	}
+}
+
+func (r resource[M]) getCmd(a *app) *cobra.Command {
+	return r.on(a, r, &cobra.Command{
+		Use:     r.use("get"),
+		Short:   "Show a " + r.noun,
+		Example: fmt.Sprintf("  accelfab %s get %s\n  accelfab %s get %s -o json", r.command, r.example(), r.command, r.example()),
+	}, func(name string) (call[M], error) {
+		return func(ctx context.Context, c *client.Client) (M, error) { return r.get(ctx, c, name) }, nil
+	})
 }
 
 func (r resource[M]) listCmd(a *app) *cobra.Command {
@@ -95,9 +126,9 @@ func (r resource[M]) listCmd(a *app) *cobra.Command {
 		cmd.Use, cmd.Args = "list [DEVICE]", cobra.MaximumNArgs(1)
 		cmd.Short += ", of one device or of all"
 		cmd.Example += fmt.Sprintf("\n  accelfab %s list soft-0", r.command)
-		cmd.ValidArgsFunction = devices.complete(a)
+		cmd.ValidArgsFunction = first(devices.complete(a))
 	}
-	cmd.Flags().StringVar(&filter, "filter", "", `only those that fit, such as 'session = job1 AND state = READY'`)
+	filterFlag(cmd, &filter)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		parent := localNode
 		if r.onDevice {
@@ -118,6 +149,10 @@ func (r resource[M]) listCmd(a *app) *cobra.Command {
 		})
 	}
 	return cmd
+}
+
+func filterFlag(cmd *cobra.Command, filter *string) {
+	cmd.Flags().StringVar(filter, "filter", "", "only those that fit: FIELD = VALUE, joined by AND\n(names are whole: session = nodes/local/sessions/job1)")
 }
 
 // all reads all pages.
@@ -152,20 +187,29 @@ func (r resource[M]) deleteCmd(a *app, verb, about string) *cobra.Command {
 			if how.etag != "" && len(args) > 1 {
 				return usage("--etag goes with one name")
 			}
+			names := make([]string, len(args))
+			for i, arg := range args {
+				var err error
+				if names[i], err = r.name(arg); err != nil {
+					return err
+				}
+			}
+			what := verb + "d"
+			if how.validateOnly {
+				what = "can be " + what
+			}
 			return a.call(cmd, func(ctx context.Context, c *client.Client) error {
 				var failed []error
-				for _, arg := range args {
-					name, err := r.name(arg)
-					if err == nil {
-						err = r.remove(ctx, c, name, how)
-					}
-					if err != nil {
+				var done []string
+				for _, name := range names {
+					if err := r.remove(ctx, c, name, how); err != nil {
 						failed = append(failed, err)
 						continue
 					}
-					if err := a.done(cmd, "%s %s: %sd", r.noun, short(name), strings.TrimSuffix(verb, "e")+"e"); err != nil {
-						return err
-					}
+					done = append(done, fmt.Sprintf("%s %s: %s", r.noun, short(name), what))
+				}
+				if len(done) > 0 {
+					failed = append(failed, a.done(cmd, "%s", strings.Join(done, "\n")))
 				}
 				return errors.Join(failed...)
 			})
