@@ -3,6 +3,8 @@ package device
 import (
 	"errors"
 	"fmt"
+
+	"github.com/accelfab/accelfab/device/ib"
 )
 
 // Errors that drivers return, wrapped with what is known. What a driver cannot
@@ -47,6 +49,20 @@ func (e *LimitError) Error() string {
 
 // Unwrap makes errors.Is find ErrExhausted.
 func (e *LimitError) Unwrap() error { return ErrExhausted }
+
+// StateError says that the present state of a queue pair forbids to post.
+// errors.Is finds ErrInvalid.
+type StateError struct {
+	State ib.QPState
+	Want  string // the states in which it may be done, such as "RTS, SQD or ERR"
+}
+
+func (e *StateError) Error() string {
+	return fmt.Sprintf("the queue pair is in %v: want %s", e.State, e.Want)
+}
+
+// Unwrap makes errors.Is find ErrInvalid.
+func (e *StateError) Unwrap() error { return ErrInvalid }
 
 // PostError says which work request of a list was refused. Those before it
 // were queued.

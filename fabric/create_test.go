@@ -65,6 +65,7 @@ func TestValidateOnlyChangesNothing(t *testing.T) {
 		must(0, err)
 		_, err = w.f.ConnectQueuePairs(ctx(), alice, true, []fabric.ConnectQueuePair{{Update: fabric.Update{Name: d0 + "/queuePairs/q"}, Remote: peer}})
 		must(0, err)
+		refused(t, w.f.DeleteQueuePairs(ctx(), alice, false, nil), fabric.FieldInvalid, "requests")
 		must(0, w.f.DeleteQueuePairs(ctx(), alice, true, []fabric.Delete{{Name: d0 + "/queuePairs/q"}}))
 		must(0, w.f.CloseSession(ctx(), alice, fabric.CloseSession{Delete: fabric.Delete{Name: "nodes/n1/sessions/s", ValidateOnly: true}}))
 		if q := w.getQP("q"); q.QPState != ib.Init || q.Remote != nil {

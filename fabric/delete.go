@@ -130,5 +130,9 @@ func (f *Fabric) DeleteMemoryRegion(ctx context.Context, c Caller, r Delete) err
 
 // DeleteQueuePairs destroys queue pairs as one change.
 func (f *Fabric) DeleteQueuePairs(ctx context.Context, c Caller, validateOnly bool, rs []Delete) error {
-	return f.remove(ctx, c, "DeleteQueuePairs", kindQueuePair, validateOnly, rs)
+	const op = "DeleteQueuePairs"
+	if err := checkBatch(op, len(rs)); err != nil {
+		return err
+	}
+	return f.remove(ctx, c, op, kindQueuePair, validateOnly, rs)
 }

@@ -412,6 +412,9 @@ func (c *card) Post(_ context.Context, qp device.UID, rs []device.WorkRequest) e
 		if r.ID == 13 {
 			return &device.PostError{Index: i, Err: &device.FieldError{Field: "id", Problem: "13 is unlucky"}}
 		}
+		if r.Opcode == device.WorkSend && c.qps[qp].State != ib.RTS {
+			return &device.PostError{Index: i, Err: &device.StateError{State: c.qps[qp].State, Want: "RTS"}}
+		}
 		c.work[qp] = append(c.work[qp], device.Completion{ID: r.ID})
 	}
 	return nil

@@ -28,6 +28,7 @@ func (f *Fabric) deviceError(r *record, err error) *Error {
 	var limit *device.LimitError
 	var field *device.FieldError
 	var step *ib.TransitionError
+	var state *device.StateError
 	switch {
 	case errors.As(err, &limit):
 		set(Exhausted, "the device has no more: "+limit.Error())
@@ -45,6 +46,10 @@ func (f *Fabric) deviceError(r *record, err error) *Error {
 	case errors.As(err, &step):
 		set(StateInvalid, step.Error())
 		e.Details = map[string]string{"state": step.From.String(), "asked": step.To.String()}
+		e.Err = nil
+	case errors.As(err, &state):
+		set(StateInvalid, state.Error())
+		e.Details = map[string]string{"state": state.State.String(), "asked": state.Want}
 		e.Err = nil
 	case errors.Is(err, errors.ErrUnsupported):
 		set(Unsupported, "the device cannot do this: "+err.Error())

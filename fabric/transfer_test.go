@@ -39,6 +39,10 @@ func TestCompletionsAreKeptUntilGivenUp(t *testing.T) {
 		if e := refused(t, err, fabric.FieldInvalid, ""); n != 1 || e.Details["posted"] != "1" || e.Index != 1 {
 			t.Errorf("%d posted, %+v", n, e)
 		}
+		_, err = w.f.PostWork(ctx(), alice, fabric.PostWork{QueuePair: q, Requests: []device.WorkRequest{{Opcode: device.WorkSend}}})
+		if e := refused(t, err, fabric.StateInvalid, ""); e.Details["state"] != "INIT" {
+			t.Errorf("%+v: want the state INIT", e.Details)
+		}
 		poll := func(after uint64, limit int) []fabric.Completion {
 			return must(w.f.PollCompletions(ctx(), alice, fabric.PollCompletions{QueuePair: q, After: after, Limit: limit}))
 		}

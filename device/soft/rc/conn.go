@@ -1,7 +1,6 @@
 package rc
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/accelfab/accelfab/device"
@@ -149,13 +148,12 @@ func (c *Conn) Modify(now time.Time, t device.Transition) {
 
 // PostSend queues a request. The request and its list are copied. In ERR it
 // completes as flushed. The error is a *device.FieldError, a *device.LimitError
-// when the queue is full, or wraps device.ErrInvalid for a state that takes
-// none.
+// when the queue is full, or a *device.StateError for a state that takes none.
 func (c *Conn) PostSend(wr *device.WorkRequest) error {
 	switch c.state {
 	case ib.RTS, ib.SQD, ib.Err:
 	default:
-		return fmt.Errorf("%w: send work in state %v: want RTS, SQD or ERR", device.ErrInvalid, c.state)
+		return &device.StateError{State: c.state, Want: "RTS, SQD or ERR to post sends"}
 	}
 	return c.postSend(wr)
 }
@@ -163,7 +161,7 @@ func (c *Conn) PostSend(wr *device.WorkRequest) error {
 // PostRecv queues a receive, from INIT on. Otherwise as PostSend.
 func (c *Conn) PostRecv(wr *device.WorkRequest) error {
 	if c.state == ib.Reset {
-		return fmt.Errorf("%w: receive work in state %v: want INIT or later", device.ErrInvalid, c.state)
+		return &device.StateError{State: c.state, Want: "INIT or later to post receives"}
 	}
 	return c.postRecv(wr)
 }

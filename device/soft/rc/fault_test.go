@@ -336,10 +336,11 @@ func TestPostRefusesWhatCannotWorkAndNamesIt(t *testing.T) {
 		t.Errorf("PostRecv to a full queue gave %v", err)
 	}
 	a.Modify(w.now, device.ToReset{})
-	if err := a.PostSend(&device.WorkRequest{Opcode: device.WorkSend}); !errors.Is(err, device.ErrInvalid) {
+	var state *device.StateError
+	if err := a.PostSend(&device.WorkRequest{Opcode: device.WorkSend}); !errors.As(err, &state) || state.State != ib.Reset {
 		t.Errorf("PostSend in RESET gave %v", err)
 	}
-	if err := a.PostRecv(&device.WorkRequest{Opcode: device.WorkRecv}); !errors.Is(err, device.ErrInvalid) {
+	if err := a.PostRecv(&device.WorkRequest{Opcode: device.WorkRecv}); !errors.As(err, &state) || state.State != ib.Reset {
 		t.Errorf("PostRecv in RESET gave %v", err)
 	}
 	if got := a.take(); len(got) != 0 {
