@@ -17,8 +17,8 @@ import (
 	"github.com/accelfab/accelfab/fabric"
 )
 
-// soundFile makes a store of some pages and gives its bytes: 400 records, some
-// replaced, some deleted, so that there are free pages and older states.
+// soundFile makes a store of some pages and gives its bytes: 400 records that
+// are left of 500, so that there are free pages and older states.
 func soundFile(t testing.TB) []byte {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "fabric.db")
@@ -26,10 +26,15 @@ func soundFile(t testing.TB) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for id := uint64(1); id <= 500; id++ {
-		c := fabric.Change{Put: []fabric.Record{record(id, fmt.Sprintf("%0100d", id))}, Events: [][]byte{[]byte("made")}}
-		if id%50 == 0 {
-			for gone := id - 10; gone < id; gone++ {
+	for id := uint64(1); id <= 500; {
+		var c fabric.Change
+		for range 10 {
+			c.Put = append(c.Put, record(id, fmt.Sprintf("%0100d", id)))
+			c.Events = append(c.Events, []byte("made"))
+			id++
+		}
+		if id%50 == 1 {
+			for gone := id - 20; gone < id-10; gone++ {
 				c.Delete = append(c.Delete, gone)
 			}
 		}
@@ -78,8 +83,12 @@ func openDamaged(t testing.TB, what string, b []byte) (result fabric.LoadResult,
 	if _, err := s.Events(context.Background(), 0, 1000); err != nil {
 		t.Errorf("%s: Events: %v", what, err)
 	}
-	for id := uint64(1); id < 600; id += 7 { // touches every page
-		commit(t, s, fabric.Change{Put: []fabric.Record{record(id, "new")}, Events: [][]byte{[]byte("e")}})
+	for range 2 {
+		change := fabric.Change{Events: [][]byte{[]byte("e")}}
+		for id := uint64(1); id < 600; id += 7 { // in every page
+			change.Put = append(change.Put, record(id, "new"))
+		}
+		commit(t, s, change)
 	}
 	closeStore(t, s)
 	checkFile(t, path)

@@ -155,6 +155,7 @@ func openBolt(path string, loose bool) (*bbolt.DB, *os.File, error) {
 		Timeout:      200 * time.Millisecond, // the lock file keeps our own away
 		FreelistType: bbolt.FreelistMapType,
 		NoSync:       loose,
+		NoGrowSync:   loose,
 		OpenFile: func(name string, flag int, mode os.FileMode) (*os.File, error) {
 			f, err := os.OpenFile(name, flag, mode)
 			file = f
