@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "github.com/accelfab/accelfab/proto/accelfab/v1"
@@ -22,8 +23,13 @@ func (c *Client) WaitCompletions(ctx context.Context, queuePair string, after ui
 	for len(all) < count {
 		r, err := c.Transfers.PollCompletions(ctx, &pb.PollCompletionsRequest{Name: queuePair, After: after, Wait: durationpb.New(longPoll)})
 		if err != nil {
-			if ctx.Err() != nil {
+			// The daemon has the deadline too, and may be the first to see it pass.
+			_, bounded := ctx.Deadline()
+			switch s, ok := statusOf(err); {
+			case ctx.Err() != nil:
 				err = ctx.Err()
+			case ok && bounded && s.Code() == codes.DeadlineExceeded:
+				err = context.DeadlineExceeded
 			}
 			return all, fmt.Errorf("%d of %d completions of %s came: %w", len(all), count, queuePair, err)
 		}

@@ -191,3 +191,19 @@ func TestWaitCompletionsRefused(t *testing.T) {
 		}
 	})
 }
+
+// The daemon may see the deadline pass before the client does.
+func TestWaitCompletionsDaemonSeesTheDeadline(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		_, err := connect(t, answers(map[string]func(proto.Message) (proto.Message, error){
+			"PollCompletions": func(proto.Message) (proto.Message, error) {
+				return nil, clienttest.Refusal{Code: codes.DeadlineExceeded, Reason: pb.ErrorReason_ERROR_REASON_TIMEOUT}.Err()
+			},
+		})).WaitCompletions(ctx, "q1", 0, 1)
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+	})
+}

@@ -128,12 +128,17 @@ func (w *workFlags) request(given func(flag string) bool) (*pb.WorkRequest, erro
 			return nil, usage("--%s does not go with --opcode %s", name, w.opcode)
 		}
 	}
-	if slices.Contains(remoteOpcodes, op) && w.toMR == "" && !given("to-address") {
+	switch {
+	case w.peerServer != "" && w.toMR == "":
+		return nil, usage("--peer-server goes with --to-mr")
+	case slices.Contains(remoteOpcodes, op) && w.toMR == "" && !given("to-address"):
 		return nil, usage("--opcode %s needs --to-mr, or --to-address with --rkey", w.opcode)
 	}
-	if !given("length") && slices.Contains(atomicOpcodes, op) {
+	switch {
+	case given("length"):
+	case slices.Contains(atomicOpcodes, op):
 		w.length = 8
-	} else if !given("length") {
+	default:
 		w.length = toEnd
 	}
 	if w.mr, err = mrKind.name(w.mr); err != nil {
