@@ -55,6 +55,7 @@ func newQPCreateCmd(a *app) *cobra.Command {
 	var cr creation
 	var pd, port, kindText string
 	var count int
+	var attributes attributeFlags
 	capacities := &pb.QueuePair_Capacities{}
 	cmd := &cobra.Command{
 		Use:   "create DEVICE",
@@ -68,7 +69,7 @@ func newQPCreateCmd(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			q := &pb.QueuePair{Labels: cr.labels, Capacities: capacities}
+			q := &pb.QueuePair{Labels: cr.labels, Capacities: capacities, Attributes: attributes.message()}
 			if q.ProtectionDomain, err = pdKind.name(pd); err != nil {
 				return err
 			}
@@ -96,6 +97,7 @@ func newQPCreateCmd(a *app) *cobra.Command {
 		},
 	}
 	cr.flags(cmd)
+	attributes.flags(cmd)
 	f := cmd.Flags()
 	f.StringVar(&pd, "pd", "", "protection domain")
 	f.StringVar(&port, "port", "", "port, as DEVICE/PORT")
