@@ -26,7 +26,8 @@ func TestEveryGroupMeasures(t *testing.T) {
 	// again, or taken out of memory that was there.
 	mayBeZero := []string{lostName, againName, "accelfabd idle: resident memfds", costName}
 	want := map[string][]string{
-		"qp": {"write of 4 KiB and fdatasync, blocks there: p50", p50(durableName), p50(bareName), p50(updateName), p50(fullName),
+		"qp": {"write of 4 KiB and fdatasync, blocks there: p50", p50(durableName), p50(bareName), p50(updateName), p50(fullName), p50(singleName),
+			withCallers(healthName, 1), withCallers(healthName, 64),
 			withCallers(durableName, 64), withCallers(bareName, 64), withCallers(fullName, 64), withCallers(groupName, 64), withCallers(updateName, 64),
 			inBatches(durableName, 1), inBatches(bareName, 4), inBatches(fullName, 1)},
 		"transfer": {writeName, plainName},

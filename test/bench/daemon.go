@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -117,4 +118,25 @@ func resident(pid int) (memfds, rest uint64, err error) {
 		return 0, 0, fmt.Errorf("smaps of %d tells nothing", pid)
 	}
 	return memfds, rest, lines.Err()
+}
+
+// processorTime gives what a process has used of all cores, in steps of 10 ms
+// (proc_pid_stat(5): utime and stime, in clock ticks of which Linux tells
+// programs 100 a second).
+func processorTime(pid int) (time.Duration, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	// The name, in parentheses, may hold spaces.
+	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+	if len(fields) < 13 {
+		return 0, fmt.Errorf("stat of %d: %q", pid, b)
+	}
+	user, err := strconv.ParseInt(fields[11], 10, 64)
+	if err != nil {
+		return 0, err
+	}
+	system, err := strconv.ParseInt(fields[12], 10, 64)
+	return time.Duration(user+system) * 10 * time.Millisecond, err
 }

@@ -3,14 +3,12 @@ package main
 import (
 	"context"
 	"errors"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 
 	"github.com/accelfab/accelfab/device"
 	"github.com/accelfab/accelfab/device/ib"
 	"github.com/accelfab/accelfab/fabric"
-	"github.com/accelfab/accelfab/fabric/boltstore"
 )
 
 // parkedID is the device whose queue pairs fill a store. It is only there while
@@ -24,7 +22,7 @@ const nodeID = "bench"
 
 // fill makes a store with so many queue pairs of the parked device.
 func fill(ctx context.Context, dir string, records int) (err error) {
-	f, err := openFabric(ctx, dir, []device.Device{newParked()})
+	f, err := openFabric(ctx, boltStore, dir, []device.Device{newParked()})
 	if err != nil {
 		return err
 	}
@@ -66,44 +64,6 @@ func fill(ctx context.Context, dir string, records int) (err error) {
 	wg.Wait()
 	return errors.Join(errs[:]...)
 }
-
-// openFabric opens a fabric on a store in dir, or on none if dir is empty.
-func openFabric(ctx context.Context, dir string, devices []device.Device) (*fabric.Fabric, error) {
-	var store fabric.Store = &noStore{}
-	if dir != "" {
-		s, err := boltstore.Open(filepath.Join(dir, "fabric.db"), boltstore.Options{})
-		if err != nil {
-			return nil, err
-		}
-		store = s
-	}
-	f, err := fabric.Open(ctx, fabric.Config{NodeID: nodeID, BootID: "bench", Version: "bench", Store: store, Devices: devices})
-	if err != nil {
-		return nil, errors.Join(err, store.Close())
-	}
-	return f, nil
-}
-
-// noStore keeps nothing: what the fabric costs without a store.
-type noStore struct {
-	revision atomic.Uint64
-}
-
-func (s *noStore) Load(context.Context, func(fabric.Record) error) (fabric.LoadResult, error) {
-	return fabric.LoadResult{NextID: 1}, nil
-}
-
-func (s *noStore) Commit(_ context.Context, c fabric.Change) (uint64, error) {
-	return s.revision.Add(uint64(len(c.Events))), nil
-}
-
-func (s *noStore) Events(context.Context, uint64, int) (fabric.EventPage, error) {
-	return fabric.EventPage{}, nil
-}
-
-func (s *noStore) Quarantine(context.Context, uint64, string) error { return nil }
-
-func (s *noStore) Close() error { return nil }
 
 // parked is a device that takes any number of queue pairs and keeps none.
 type parked struct {

@@ -7,12 +7,16 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 )
 
 // Names of the figures of the queue pair group; callers and p50 are behind.
 const (
 	durableName = "RPC with a store"
 	bareName    = "RPC without a store"
+	singleName  = "RPC with one bare bbolt Update a call"
+	healthName  = "RPC that does nothing (health check)"
 	fullName    = "RPC with a store of 1,000,000 records"
 	groupName   = "bare bbolt, group commit"
 	updateName  = "bare bbolt, one Update a call"
@@ -33,6 +37,7 @@ func p50(name string) string { return name + ", alone: p50" }
 // qpServer is a server child and its door.
 type qpServer struct {
 	name string
+	ServerConfig
 	*child
 	*door
 }
@@ -45,24 +50,24 @@ func queuePairs(ctx context.Context, b *bench) (err error) {
 		many = 5000
 	}
 	dir := filepath.Join(b.dir, "qp")
-	servers := []*qpServer{{name: durableName}, {name: bareName}, {name: fullName}}
-	for i, records := range []int{few, 0, many} {
-		s := servers[i]
-		cfg := ServerConfig{Records: records, Socket: filepath.Join(dir, fmt.Sprintf("%d.sock", i))}
-		if records > 0 {
-			cfg.Dir = filepath.Join(dir, fmt.Sprintf("store-%d", i))
-		}
-		if err := os.MkdirAll(dir, 0o700); err != nil {
+	durable := &qpServer{name: durableName, ServerConfig: ServerConfig{Store: boltStore, Records: few}}
+	full := &qpServer{name: fullName, ServerConfig: ServerConfig{Store: boltStore, Records: many}}
+	single := &qpServer{name: singleName, ServerConfig: ServerConfig{Store: updateStore}}
+	bare := &qpServer{name: bareName, ServerConfig: ServerConfig{Store: withoutOne}}
+	for _, s := range []*qpServer{durable, full, single, bare} {
+		s.Dir = filepath.Join(dir, fmt.Sprint(s.Store, s.Records))
+		s.Socket = filepath.Join(s.Dir, "sock")
+		if err := os.MkdirAll(s.Dir, 0o700); err != nil {
 			return err
 		}
 		if s.child, err = b.startChild(ctx, "server"); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, s.child.stop()) }()
-		if err := s.call("Server.Open", cfg, new(None)); err != nil {
+		if err := s.call("Server.Open", s.ServerConfig, new(None)); err != nil {
 			return err
 		}
-		if s.door, err = openDoor(ctx, cfg.Socket, b.conns); err != nil {
+		if s.door, err = openDoor(ctx, s.Socket, b.conns); err != nil {
 			return err
 		}
 		defer s.door.close()
@@ -92,15 +97,21 @@ func queuePairs(ctx context.Context, b *bench) (err error) {
 	if b.quick {
 		counts = []int{1, 64}
 	}
-	durable, bare, full := servers[0], servers[1], servers[2]
 	for _, n := range counts {
 		both := n == 1 || n == 64
 		if both {
 			cells = append(cells, b.singles(full, n))
 		}
 		cells = append(cells, b.singles(durable, n), b.singles(bare, n))
+		health := healthpb.NewHealthClient(bare.conns[0])
+		cells = append(cells, b.yardstick(healthName, n, func(ctx context.Context) (outcome, error) {
+			return load(ctx, n, b.window, 1<<30, func(ctx context.Context, _ int) error {
+				_, err := health.Check(ctx, &healthpb.HealthCheckRequest{})
+				return err
+			})
+		}))
 		if both {
-			cells = append(cells, b.yardstick(updateName, n, func(ctx context.Context) (outcome, error) {
+			cells = append(cells, b.singles(single, n), b.yardstick(updateName, n, func(ctx context.Context) (outcome, error) {
 				return bolt.updates(ctx, n, 1, b.window)
 			}))
 		}
@@ -130,6 +141,9 @@ func queuePairs(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 
+	for _, ratio := range b.over(p50(durableName), p50(singleName)) {
+		b.add("alone, p50 with store over p50 with one bare Update a call", "", ratio)
+	}
 	b.goalOf("64 callers, store over no store", "", b.over(withCallers(durableName, 64), withCallers(bareName, 64)), 0.45, false)
 	b.goalOf("64 callers, store over one bbolt Update a call", "", b.over(withCallers(durableName, 64), withCallers(updateName, 64)), 6, false)
 	b.goalOf("alone, p50 with store over p50 of (no store + one Update)", "", b.over(p50(durableName), p50(bareName), p50(updateName)), 1.35, true)

@@ -11,8 +11,8 @@ import (
 )
 
 // Server is a daemon in a child: a software HLS-2, a fabric and the door of a
-// unix socket. accelfabd puts the same parts together; here the store can be
-// left out.
+// unix socket. accelfabd puts the same parts together; here the store can
+// be another or none.
 type Server struct {
 	stop func() error
 }
@@ -20,14 +20,15 @@ type Server struct {
 // ServerConfig says what to serve.
 type ServerConfig struct {
 	Socket  string
-	Dir     string // of the store; "" for none
-	Records int    // queue pairs to be in the store, of a device that is not there
+	Store   string // kind
+	Dir     string // of the store
+	Records int    // queue pairs to be in a boltStore, of a device that is not there
 }
 
 // Open fills the store and serves.
 func (s *Server) Open(cfg ServerConfig, _ *None) error {
 	ctx := context.Background()
-	if cfg.Dir != "" {
+	if cfg.Store == boltStore {
 		if err := fill(ctx, cfg.Dir, cfg.Records); err != nil {
 			return err
 		}
@@ -40,7 +41,7 @@ func (s *Server) Open(cfg ServerConfig, _ *None) error {
 	if err != nil {
 		return err
 	}
-	f, err := openFabric(ctx, cfg.Dir, chassis.Devices())
+	f, err := openFabric(ctx, cfg.Store, cfg.Dir, chassis.Devices())
 	if err != nil {
 		return errors.Join(err, chassis.Close())
 	}
