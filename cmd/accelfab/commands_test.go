@@ -102,11 +102,12 @@ soft-2  -       2/3     .
 			Capacities: &pb.QueuePair_Capacities{SendWr: 64, RecvWr: 32, Sge: 2}}}}, prints: qpTable},
 	{line: "qp create soft-0 --pd soft-0/pd1 --port soft-0/8 --count 2 --request-id r1", asks: []proto.Message{&pb.BatchCreateQueuePairsRequest{
 		Parent: device0, RequestId: "r1", Requests: []*pb.CreateQueuePairRequest{{QueuePair: plainQP}, {QueuePair: plainQP}}}}, prints: qpTable + strings.SplitAfter(qpTable, "\n")[2]},
-	{line: "qp create soft-0 --pd soft-0/pd1 --port soft-0/8 --request-id r1 --path-mtu 1024 --gid-index 0 --ack-timeout 12 --retry-count 0 --rnr-retry 0x6", asks: []proto.Message{&pb.CreateQueuePairRequest{
+	{line: "qp create soft-0 --pd soft-0/pd1 --port soft-0/8 --request-id r1 --path-mtu 1024 --gid-index 0 --ack-timeout 12 --retry-count 0 --rnr-retry 0x6 --access remote-write,remote-atomic", asks: []proto.Message{&pb.CreateQueuePairRequest{
 		Parent: device0, RequestId: "r1", QueuePair: &pb.QueuePair{
 			ProtectionDomain: device0 + "/protectionDomains/pd1", Port: device0 + "/ports/8", Type: pb.QueuePair_TYPE_RC, Capacities: &pb.QueuePair_Capacities{},
 			Attributes: &pb.QueuePair_Attributes{PathMtuBytes: proto.Uint32(1024), GidIndex: proto.Uint32(0), Timeout: proto.Uint32(12),
-				RetryCount: proto.Uint32(0), RnrRetry: proto.Uint32(6)}}}}, prints: qpTable},
+				RetryCount: proto.Uint32(0), RnrRetry: proto.Uint32(6),
+				Access: []pb.MemoryRegion_Access{pb.MemoryRegion_ACCESS_REMOTE_WRITE, pb.MemoryRegion_ACCESS_REMOTE_ATOMIC}}}}}, prints: qpTable},
 	{line: "qp list", asks: []proto.Message{&pb.ListQueuePairsRequest{Parent: "nodes/local/devices/-", PageSize: 1000}}, prints: qpTable},
 	{line: "qp get soft-0/q1", asks: []proto.Message{&pb.GetQueuePairRequest{Name: device0 + "/queuePairs/q1"}}, prints: qpTable},
 	{line: "qp modify soft-0/q1 --state init --etag e1", asks: []proto.Message{&pb.ModifyQueuePairRequest{

@@ -69,7 +69,10 @@ func newQPCreateCmd(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			q := &pb.QueuePair{Labels: cr.labels, Capacities: capacities, Attributes: attributes.message()}
+			q := &pb.QueuePair{Labels: cr.labels, Capacities: capacities}
+			if q.Attributes, err = attributes.message(); err != nil {
+				return err
+			}
 			if q.ProtectionDomain, err = pdKind.name(pd); err != nil {
 				return err
 			}

@@ -10,7 +10,8 @@ import (
 // attributeFlags are the attributes of a connection that people choose. Those
 // that are not given are the daemon's defaults.
 type attributeFlags struct {
-	given pb.QueuePair_Attributes
+	given  pb.QueuePair_Attributes
+	access []string
 }
 
 func (x *attributeFlags) flags(cmd *cobra.Command) {
@@ -27,14 +28,16 @@ func (x *attributeFlags) flags(cmd *cobra.Command) {
 	} {
 		cmd.Flags().Var(optionalFlag{flag.field}, flag.name, flag.usage)
 	}
+	cmd.Flags().StringSliceVar(&x.access, "access", nil, "what the peer may do: remote-write, remote-read, remote-atomic\n(default: what the type can, without remote-atomic)")
 }
 
 // message is nil if no attribute was given.
-func (x *attributeFlags) message() *pb.QueuePair_Attributes {
-	if proto.Size(&x.given) == 0 {
-		return nil
+func (x *attributeFlags) message() (*pb.QueuePair_Attributes, error) {
+	var err error
+	if x.given.Access, err = parseAccess(x.access); err != nil || proto.Size(&x.given) == 0 {
+		return nil, err
 	}
-	return &x.given
+	return &x.given, nil
 }
 
 // optionalFlag is a numberFlag that tells 0 from not given.

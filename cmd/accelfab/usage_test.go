@@ -42,6 +42,7 @@ func TestUsage(t *testing.T) {
 		"qp create soft-0 --pd soft-0/p --port soft-0/8 --count 2 --id q": "--id goes with --count 1",
 		"qp create soft-0 --pd soft-0/p --port soft-0/8 --sge -1":         `invalid argument "-1" for "--sge"`,
 		"qp create soft-0 --pd soft-0/p --port soft-0/8 --gid-index -1":   "want a number from 0 to 0xffffffff",
+		"qp create soft-0 --pd soft-0/p --port soft-0/8 --access all":     `--access "all": want one of local-write`,
 		"mr create soft-0 --pd soft-0/p --buffer soft-0/b --access all":   `--access "all": want one of local-write, remote-write, remote-read, remote-atomic`,
 		"buffer create soft-0 --session s --size 64MB":                    "want a number of bytes, or one with KiB, MiB, GiB or TiB behind it",
 		"buffer create soft-0 --session s --size -1":                      "want a number of bytes",
