@@ -48,9 +48,22 @@ func BenchmarkCommit(b *testing.B) {
 	})
 }
 
-func benchStore(b *testing.B) *Store {
+// BenchmarkCommitFilled commits into files that already hold records.
+func BenchmarkCommitFilled(b *testing.B) {
+	for _, records := range []int{1000, 1_000_000} {
+		path := filepath.Join(b.TempDir(), "fabric.db")
+		fillStore(b, path, records)
+		for _, callers := range []int{1, 64} {
+			b.Run(fmt.Sprintf("records=%d/callers=%d", records, callers), func(b *testing.B) {
+				benchCommitAt(b, path, callers, true)
+			})
+		}
+	}
+}
+
+func benchStore(b *testing.B, path string) *Store {
 	b.Helper()
-	s, err := Open(filepath.Join(b.TempDir(), "fabric.db"), Options{})
+	s, err := Open(path, Options{})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -59,17 +72,27 @@ func benchStore(b *testing.B) *Store {
 }
 
 func benchCommit(b *testing.B, callers int, event bool) {
-	s := benchStore(b)
+	benchCommitAt(b, filepath.Join(b.TempDir(), "fabric.db"), callers, event)
+}
+
+func benchCommitAt(b *testing.B, path string, callers int, event bool) {
+	s := benchStore(b, path)
+	result, err := s.Load(context.Background(), func(fabric.Record) error { return nil })
+	if err != nil {
+		b.Fatal(err)
+	}
+	first := result.NextID
 	var next atomic.Uint64
 	var wg sync.WaitGroup
 	b.ResetTimer()
 	for range callers {
 		wg.Go(func() {
 			for {
-				id := next.Add(1)
-				if id > uint64(b.N) {
+				n := next.Add(1)
+				if n > uint64(b.N) {
 					return
 				}
+				id := first + n
 				c := fabric.Change{Put: []fabric.Record{{ID: id, Name: benchName(id), Value: benchValue}}}
 				if event {
 					c.Events = [][]byte{benchValue}
@@ -121,7 +144,7 @@ func benchBare(b *testing.B, group int, put func(*bbolt.DB, []uint64) error) {
 
 // BenchmarkBatch commits a thousand records and one event in one change.
 func BenchmarkBatch(b *testing.B) {
-	s := benchStore(b)
+	s := benchStore(b, filepath.Join(b.TempDir(), "fabric.db"))
 	id := uint64(0)
 	for b.Loop() {
 		c := fabric.Change{Events: [][]byte{benchValue}}

@@ -328,3 +328,61 @@ func FuzzWalk(f *testing.F) {
 		}
 	})
 }
+
+// TestDamageTells has the store tell which ids a lost page may have held, and
+// lose those and no other.
+func TestDamageTells(t *testing.T) {
+	b := soundFile(t)
+	size := readMetas(bytes.NewReader(b))[0].pageSize
+	at := bytes.LastIndex(b, fmt.Appendf(nil, "%0100d", 217)) / size * size
+	clear(b[at : at+size])
+	result, opened := openDamaged(t, "the page of record 217", b)
+	if !opened {
+		t.Fatal("not opened")
+	}
+	i := strings.Index(result.Damage, "records from ")
+	if i < 0 {
+		t.Fatalf("no range of ids in %q", result.Damage)
+	}
+	var from, below int
+	if _, err := fmt.Sscanf(result.Damage[i:], "records from %d to below %d", &from, &below); err != nil {
+		t.Fatalf("%q: %v", result.Damage, err)
+	}
+	if from > 217 || below <= 217 || result.Records < soundRecords-(below-from) || result.Records >= soundRecords {
+		t.Errorf("%d of %d records are left: %s", result.Records, soundRecords, result.Damage)
+	}
+	t.Log(result.Damage)
+}
+
+// TestPowerLoss has the disk lose the pages of the last commit but not its meta
+// page: the state before it is whole and is taken.
+func TestPowerLoss(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "fabric.db")
+	s, err := Open(path, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id := uint64(1); id <= 100; id++ {
+		commit(t, s, fabric.Change{Put: []fabric.Record{record(id, "v")}})
+	}
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	commit(t, s, fabric.Change{Put: []fabric.Record{record(101, "v")}})
+	closeStore(t, s)
+	after, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	size := readMetas(bytes.NewReader(after))[0].pageSize
+	copy(after[2*size:], before[2*size:])
+	if err := os.WriteFile(path, after, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, path, Options{})
+	result, err := s.Load(context.Background(), func(fabric.Record) error { return nil })
+	if err != nil || result.Records != 100 || !strings.Contains(result.Damage, "state before the last commit is whole") {
+		t.Errorf("%+v, %v", result, err)
+	}
+}

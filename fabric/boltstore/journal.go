@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"math"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -20,7 +21,9 @@ const (
 )
 
 // trimStep is how many events a transaction removes beyond one for each it
-// adds: enough to catch up after the bounds were lowered, too few to be felt.
+// adds: enough to catch up after the bounds were lowered, too few to be felt. A
+// full journal is cut by a step below its bound, so that not every commit has
+// to write the page at its beginning too.
 const trimStep = 64
 
 const timeSize = 8
@@ -50,8 +53,12 @@ func (s *Store) appendJournal(tx *bbolt.Tx, changes []*request, next *counters) 
 			return err
 		}
 	}
+	slack := uint64(0)
+	if next.kept() > s.maxEvents() {
+		slack = min(trimStep, s.maxEvents()/16)
+	}
 	for range added + trimStep {
-		if next.oldest > next.newest || !s.tooMany(next) && !s.tooOld(journal, next.oldest, now) {
+		if next.oldest > next.newest || next.kept()+slack <= s.maxEvents() && !s.tooOld(journal, next.oldest, now) {
 			break
 		}
 		if err := journal.Delete(key(next.oldest)); err != nil {
@@ -62,9 +69,13 @@ func (s *Store) appendJournal(tx *bbolt.Tx, changes []*request, next *counters) 
 	return nil
 }
 
-func (s *Store) tooMany(c *counters) bool {
-	limit := s.options.JournalEvents
-	return limit > 0 && c.newest-c.oldest+1 > uint64(limit)
+func (c *counters) kept() uint64 { return c.newest - c.oldest + 1 }
+
+func (s *Store) maxEvents() uint64 {
+	if s.options.JournalEvents < 0 {
+		return math.MaxUint64 / 2
+	}
+	return uint64(s.options.JournalEvents)
 }
 
 // tooOld tells whether an event has passed its age; one that cannot be read or

@@ -23,7 +23,9 @@ import (
 //
 // It takes the state that loses least: the newest if only the list of free
 // pages is broken, else the one before if that is whole (bbolt keeps the two
-// last ones), else what is left of the newest.
+// last ones), else what is left of the newest. A disk that lost the pages of
+// the newest shows pages of long ago in their places; the sequences tell, which
+// never fall.
 func repair(path string, now time.Time) (damage string, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -35,12 +37,8 @@ func repair(path string, now time.Time) (damage string, err error) {
 		return "", fmt.Errorf("%w: neither of the two meta pages of %s can be read, so nothing in it can be found; "+
 			"put a backup in its place, or move it away to begin with an empty store", fabric.ErrStoreFailed, path)
 	}
-	ignore := func(string, uint64, []byte, []byte) error { return nil }
 	state := metas[0]
-	lost, err := walk(f, state, ignore)
-	if err != nil {
-		return "", err
-	}
+	lost, newest := examine(f, state)
 	if len(lost) == 0 {
 		if len(metas) == 2 {
 			return "", nil
@@ -50,13 +48,10 @@ func repair(path string, now time.Time) (damage string, err error) {
 			path, state.txid), nil
 	}
 	found := describe(lost)
-	if len(metas) == 2 && losesKeys(lost) {
-		older, err := walk(f, metas[1], ignore)
-		if err != nil {
-			return "", err
-		}
-		if len(older) == 0 {
-			state, lost = metas[1], nil
+	if len(metas) == 2 {
+		olderLost, older := examine(f, metas[1])
+		if len(olderLost) == 0 && (losesKeys(lost) || !newest.follows(older)) {
+			state = metas[1]
 			found += "; the state before the last commit is whole and was taken"
 		}
 	}
@@ -76,6 +71,31 @@ func repair(path string, now time.Time) (damage string, err error) {
 	}
 	return fmt.Sprintf("%s was damaged: %s; %d records and %d events were read into a new file; the damaged one is kept as %s",
 		path, found, copied.records, copied.events, aside), nil
+}
+
+// sequences are those of the buckets of one state, by name.
+type sequences map[string]uint64
+
+// follows tells whether a state can come after an older one.
+func (s sequences) follows(older sequences) bool {
+	for bucket, n := range older {
+		if is, there := s[bucket]; !there || is < n {
+			return false
+		}
+	}
+	return true
+}
+
+// examine reads all of a state.
+func examine(r io.ReaderAt, m meta) ([]lost, sequences) {
+	found := sequences{}
+	lost, _ := walk(r, m, func(bucket string, sequence uint64, k, _ []byte) error {
+		if k == nil {
+			found[bucket] = sequence
+		}
+		return nil
+	})
+	return lost, found
 }
 
 // losesKeys tells whether more is lost than the list of free pages.
