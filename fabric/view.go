@@ -31,7 +31,8 @@ func (f *Fabric) viewSession(r *record) Session {
 	a := r.SessionAsk
 	s := Session{Meta: r.meta(), Owner: Caller{Identity: a.Identity, UID: a.UID, GID: a.GID, PID: a.PID, HasPeer: a.HasPeer},
 		Exclusive: a.Exclusive, TTL: time.Duration(a.TTL), Generation: a.Generation, State: r.state(), Condition: r.condition(),
-		LastSeen: r.life.seen, ExpireTime: time.Now().Add(r.life.deadline - f.cfg.Uptime())}
+		// As read from the lease's begin, so that two reads agree.
+		LastSeen: r.life.seen, ExpireTime: r.life.seen.Add(time.Duration(a.TTL))}
 	for _, id := range a.Devices {
 		s.Devices = append(s.Devices, f.names.node+"/devices/"+id)
 	}

@@ -120,9 +120,6 @@ func (h *house) everything() string {
 	all := "nodes/local/devices/-"
 	var out []proto.Message
 	sessions := must[*pb.ListSessionsResponse](h.t)(h.session.ListSessions(ctx, &pb.ListSessionsRequest{Parent: "nodes/local"}))
-	for _, s := range sessions.Sessions {
-		s.ExpireTime = nil // it is counted from now
-	}
 	out = append(out, sessions,
 		must[*pb.ListProtectionDomainsResponse](h.t)(h.memory.ListProtectionDomains(ctx, &pb.ListProtectionDomainsRequest{Parent: all})),
 		must[*pb.ListBuffersResponse](h.t)(h.memory.ListBuffers(ctx, &pb.ListBuffersRequest{Parent: all})),
