@@ -199,12 +199,10 @@ func (f *Fabric) load(ctx context.Context) error {
 		f.log.Warn("record set aside", "name", b.name, "reason", b.reason)
 	}
 	for _, name := range res.Quarantined {
-		f.problems = append(f.problems, Problem{Resource: name, Reason: Internal, Since: f.started,
-			Message: "this record could not be read and was set aside; the store keeps it in quarantine"})
-		e := Event{Type: EventDeleted, Resource: name, Actor: system, Reason: Internal, Message: "the record could not be read and was set aside"}
-		if b, err := encodeEvent(&e); err == nil {
-			change.Events = append(change.Events, b)
-		}
+		f.storeProblem(&change, name, EventDeleted, "the record could not be read and was set aside; the store keeps it in quarantine")
+	}
+	if res.Damage != "" {
+		f.storeProblem(&change, f.names.node, EventChanged, "the store was damaged and has been mended: "+res.Damage)
 	}
 	if err := f.loadNode(&change); err != nil {
 		return err
@@ -216,6 +214,16 @@ func (f *Fabric) load(ctx context.Context) error {
 	}
 	f.journal.advance(rev)
 	return nil
+}
+
+// storeProblem tells of something that the open of the store found, in the
+// node's health and in the journal.
+func (f *Fabric) storeProblem(change *Change, resource string, what EventType, message string) {
+	f.problems = append(f.problems, Problem{Resource: resource, Reason: Internal, Since: f.started, Message: message})
+	f.log.Warn("store", "resource", resource, "problem", message)
+	if b, err := encodeEvent(&Event{Type: what, Resource: resource, Actor: system, Reason: Internal, Message: message}); err == nil {
+		change.Events = append(change.Events, b)
+	}
 }
 
 // loadNode makes the node's own record, or takes it over.

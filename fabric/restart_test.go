@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -146,6 +147,35 @@ func TestUnreadableRecordIsSetAside(t *testing.T) {
 		}
 		if len(w.mem.Quarantined()) != 2 {
 			t.Errorf("%v", w.mem.Quarantined())
+		}
+	})
+}
+
+// damagedStore tells of damage that its open found.
+type damagedStore struct{ fabric.Store }
+
+func (s damagedStore) Load(ctx context.Context, fn func(fabric.Record) error) (fabric.LoadResult, error) {
+	res, err := s.Store.Load(ctx, fn)
+	res.Damage = "records 7 to 9 are lost"
+	return res, err
+}
+
+func TestDamageOfTheStoreIsToldAndTheRestServes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.open()
+		w.full()
+		w.close()
+		f, err := fabric.Open(ctx(), w.config(damagedStore{w.mem.Reopen()}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if n := f.Node(); len(n.Problems) != 1 || !strings.Contains(n.Problems[0].Message, "records 7 to 9 are lost") {
+			t.Errorf("%+v", n.Problems)
+		}
+		if _, err := f.GetSession(ctx(), alice, "nodes/n1/sessions/s"); err != nil {
+			t.Error(err)
 		}
 	})
 }
