@@ -104,8 +104,6 @@ func (l *list) drop() {
 	l.recs, l.dead = live, 0
 }
 
-func (l *list) len() int { return len(l.recs) - l.dead }
-
 // after calls fn for records with an id above after until it returns false.
 func (l *list) after(after uint64, fn func(*record) bool) {
 	i := sort.Search(len(l.recs), func(i int) bool { return l.recs[i].id > after })

@@ -102,8 +102,6 @@ func (c *child) call(method string, args, reply any) error {
 	return nil
 }
 
-func (c *child) pid() int { return c.cmd.Process.Pid }
-
 // stop ends the child in order.
 func (c *child) stop() error {
 	c.calls.Close() // closes its input

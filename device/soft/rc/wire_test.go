@@ -151,7 +151,6 @@ type wire struct {
 	// after, if not nil, runs after every event.
 	after func()
 	last  time.Time // when the wire last lost a packet
-	quiet time.Duration
 }
 
 type inFlight struct {
