@@ -24,32 +24,25 @@ type daemon struct {
 
 const devices = "soft:hls-2"
 
-// buildDaemon builds accelfabd and gives its path.
-func (b *bench) buildDaemon(ctx context.Context) (string, error) {
-	path := filepath.Join(b.dir, "accelfabd")
-	if _, err := os.Stat(path); err == nil {
-		return path, nil
-	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", path, "github.com/accelfab/accelfab/cmd/accelfabd")
+// buildDaemon builds accelfabd. The working directory must be in this module.
+func (b *bench) buildDaemon(ctx context.Context) error {
+	b.accelfabd = filepath.Join(b.dir, "accelfabd")
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", b.accelfabd, "github.com/accelfab/accelfab/cmd/accelfabd")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build accelfabd: %w\n%s", err, out)
+		return fmt.Errorf("build accelfabd: %w\n%s", err, out)
 	}
-	return path, nil
+	return nil
 }
 
 // withDaemon starts a fresh daemon, calls fn when it serves, stops it and
 // removes what it stored.
 func (b *bench) withDaemon(ctx context.Context, fn func(*daemon) error) (err error) {
-	path, err := b.buildDaemon(ctx)
-	if err != nil {
-		return err
-	}
 	d := &daemon{dir: filepath.Join(b.dir, "daemon")}
 	defer func() { err = errors.Join(err, os.RemoveAll(d.dir)) }()
 	run := filepath.Join(d.dir, "run")
 	d.socket = filepath.Join(run, "accelfabd.sock")
-	d.cmd = exec.CommandContext(ctx, path, "--node-id", nodeID, "--device", devices,
+	d.cmd = exec.CommandContext(ctx, b.accelfabd, "--node-id", nodeID, "--device", devices,
 		"--state-dir", filepath.Join(d.dir, "state"), "--run-dir", run,
 		"--listen", "unix://"+d.socket, "--http", "off", "--log-level", "warn")
 	d.cmd.Stderr = b.log

@@ -77,6 +77,7 @@ type bench struct {
 	window time.Duration
 	log    io.Writer
 
+	accelfabd  string // path of the program, if a group needs it
 	cpuProfile string // front of file names, "" for none
 	children   int    // started
 }
@@ -139,20 +140,27 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		}
 		defer pprof.StopCPUProfile()
 	}
-	for _, g := range groups {
-		if !slices.Contains(selected, g.name) {
-			continue
-		}
-		b.group = g.name
-		if err := g.run(ctx, b); err != nil {
-			return fmt.Errorf("%s: %w", g.name, err)
+	if slices.Contains(selected, "memory") || slices.Contains(selected, "scale") {
+		if err := b.buildDaemon(ctx); err != nil {
+			return err
 		}
 	}
 	b.Rounds = b.rounds
-	if *output == "json" {
-		return b.writeJSON(stdout)
+	var failed error
+	for _, g := range groups {
+		if slices.Contains(selected, g.name) && failed == nil {
+			b.group = g.name
+			if err := g.run(ctx, b); err != nil {
+				failed = fmt.Errorf("%s: %w", g.name, err)
+			}
+		}
 	}
-	return b.writeTable(stdout)
+	// What was measured before a failure is told too.
+	write := b.writeTable
+	if *output == "json" {
+		write = b.writeJSON
+	}
+	return errors.Join(failed, write(stdout))
 }
 
 // makeDir makes the directory of this run, and gives what removes it.
