@@ -145,7 +145,8 @@ func queuePairs(ctx context.Context, b *bench) (err error) {
 		b.add("alone, p50 with store over p50 with one bare Update a call", "", ratio)
 	}
 	b.goalOf("64 callers, store over no store", "", b.over(withCallers(durableName, 64), withCallers(bareName, 64)), 0.45, false)
-	b.goalOf("64 callers, store over one bbolt Update a call", "", b.over(withCallers(durableName, 64), withCallers(updateName, 64)), 6, false)
+	b.goalOf("64 callers, store over the same RPC with one Update a call", "", b.over(withCallers(durableName, 64), withCallers(singleName, 64)), 6, false)
+	b.goalOf("64 callers, store over bare Updates, one a call, no RPC", "", b.over(withCallers(durableName, 64), withCallers(updateName, 64)), 6, false)
 	b.goalOf("alone, p50 with store over p50 of (no store + one Update)", "", b.over(p50(durableName), p50(bareName), p50(updateName)), 1.35, true)
 	b.goalOf("batches of 1,000, store over no store", "", b.over(inBatches(durableName, 1), inBatches(bareName, 1)), 0.5, false)
 	// The yardstick is the same above and below, so it falls out of these.
