@@ -28,9 +28,9 @@ type card struct {
 	dirty     []*record
 	later     []*record // to be tried again
 	recording int       // outcomes that the keeper has yet to record before the worker goes on
-	relist    bool      // compare everything again
+	compareAt time.Time // compare everything from then on; zero: nothing asks for it
 	known     bool      // the device was listed and answers
-	tries     int       // failed comparisons
+	tries     int       // comparisons in a row that failed or left strays
 	health    Condition
 	since     time.Time
 	ports     []device.Port // as last read
@@ -42,7 +42,7 @@ const callTimeout = 20 * time.Second
 
 func (f *Fabric) addCard(id string, d device.Device) *card {
 	c := &card{f: f, id: id, name: f.names.node + "/devices/" + id, dev: d, compared: make(chan struct{}),
-		kick: make(chan struct{}, 1), relist: true, since: f.started, asks: map[int]*record{},
+		kick: make(chan struct{}, 1), compareAt: f.started, since: f.started, asks: map[int]*record{},
 		health: Condition{Reconciling: true, Reason: DeviceUnavailable, Message: "the device is being reached"}}
 	if d != nil {
 		c.info = d.Info()
@@ -85,10 +85,16 @@ func (c *card) wake() {
 	}
 }
 
-// look makes the worker compare everything. Fabric.mu is held.
+// look makes the worker compare everything now. Fabric.mu is held.
 func (c *card) look() {
-	c.relist = true
+	c.compareAt = time.Now()
 	c.wake()
+}
+
+// lookLater makes it compare after the back-off. Fabric.mu is held.
+func (c *card) lookLater() {
+	c.tries++
+	c.compareAt = time.Now().Add(backoff(c.tries))
 }
 
 // backoff is the time before attempt n+1: 10 ms, doubled up to 10 s.
@@ -104,11 +110,13 @@ func (c *card) run() {
 	}
 	retry := time.NewTimer(0)
 	defer retry.Stop()
+	var ring time.Time // when retry fires; zero: it does not
 	first := true
 	for {
 		select {
 		case <-c.kick:
 		case <-retry.C:
+			ring = time.Time{}
 			c.f.mu.Lock()
 			for _, r := range c.later {
 				c.push(r)
@@ -124,20 +132,31 @@ func (c *card) run() {
 			first = false
 			close(c.compared)
 		}
-		delay := time.Duration(-1)
-		if c.relist && c.tries > 0 {
-			delay = backoff(c.tries)
-		}
-		for _, r := range c.later {
-			if d := backoff(r.tries); delay < 0 || d < delay {
-				delay = d
-			}
-		}
+		now := time.Now()
+		at := c.next(now)
 		c.f.mu.Unlock()
-		if delay >= 0 {
-			retry.Reset(delay)
+		// The timer moves to an earlier time only: else work that never ends
+		// would put off for ever what is to be tried again.
+		if !at.IsZero() && (ring.IsZero() || at.Before(ring)) {
+			ring = at
+			retry.Reset(at.Sub(now))
 		}
 	}
+}
+
+// next is when the worker has to look by itself, zero if it need not. Fabric.mu
+// is held.
+func (c *card) next(now time.Time) time.Time {
+	at := c.compareAt
+	if !c.known {
+		return at // nothing else can be done before
+	}
+	for _, r := range c.later {
+		if t := now.Add(backoff(r.tries)); at.IsZero() || t.Before(at) {
+			at = t
+		}
+	}
+	return at
 }
 
 // pass does what is due.
@@ -148,9 +167,16 @@ func (c *card) pass() {
 	for _, r := range work {
 		r.queued = false
 	}
-	relist := c.relist
+	compare := !c.compareAt.IsZero() && !time.Now().Before(c.compareAt)
+	if compare {
+		c.compareAt = time.Time{} // before it begins: what asks for it meanwhile asks for another
+	}
+	if !compare && !c.known {
+		c.later = append(c.later, work...)
+		work = nil
+	}
 	c.f.mu.Unlock()
-	if relist {
+	if compare {
 		all, ok := c.compare()
 		if !ok {
 			c.f.mu.Lock()
@@ -176,7 +202,9 @@ func (c *card) listen() {
 	for e := range c.dev.Events() {
 		switch e.Kind {
 		case device.PortChanged:
-			c.readPort(e.Port)
+			ctx, cancel := c.call()
+			c.readPort(ctx, e.Port) // what cannot be read now is read when somebody asks
+			cancel()
 		case device.QueuePairChanged:
 			c.f.mu.Lock()
 			if r := c.f.idx.byUID[e.QP]; r != nil && r.card == c && r.committed {
@@ -197,15 +225,15 @@ func (c *card) listen() {
 	}
 }
 
-// unavailable notes that the device does not answer. Fabric.mu is held.
+// unavailable notes that the device does not answer; it is compared again after
+// the back-off. Fabric.mu is held.
 func (c *card) unavailable(why string) {
 	if c.known || c.health.Message != why {
 		c.since = time.Now()
 	}
 	c.known = false
 	c.health = Condition{Reconciling: true, Reason: DeviceUnavailable, Message: why}
-	c.relist = true
-	c.tries++
+	c.lookLater()
 }
 
 // usable says whether objects can be made now. Fabric.mu is held.
@@ -226,13 +254,7 @@ func (c *card) unhold(s *record) {
 }
 
 // readPort reads a port and keeps what it says.
-func (c *card) readPort(n int) (device.Port, error) {
-	ctx, cancel := c.call()
-	defer cancel()
-	return c.readPortCtx(ctx, n)
-}
-
-func (c *card) readPortCtx(ctx context.Context, n int) (device.Port, error) {
+func (c *card) readPort(ctx context.Context, n int) (device.Port, error) {
 	p, err := c.dev.Port(ctx, n)
 	if err != nil {
 		return p, err
@@ -240,11 +262,9 @@ func (c *card) readPortCtx(ctx context.Context, n int) (device.Port, error) {
 	c.f.mu.Lock()
 	defer c.f.mu.Unlock()
 	if n < len(c.ports) {
-		old := c.ports[n]
+		old := c.ports[n].State
 		c.ports[n] = p
-		if old.State != p.State {
-			c.f.portEvent(c, p, old.State)
-		}
+		c.portChanged(p, old)
 	}
 	return p, nil
 }

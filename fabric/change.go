@@ -3,6 +3,7 @@ package fabric
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 )
 
@@ -22,25 +23,34 @@ type change struct {
 	kind    changeKind
 	op      string // method, for errors
 	actor   string
-	cause   Reason
 	records []*record
-	left    int    // records that are not settled
+	left    int    // records that are not settled, or while rolling back not off the device
 	err     *Error // the first final failure
 	rolling bool   // of a create: it failed, and what was made is taken away
-	writing bool   // its outcome is being recorded; the devices wait
+	writing bool   // what it asks or how it ended is being recorded; the devices wait
 	over    bool
 	done    chan struct{}
 }
 
 func newChange(kind changeKind, op, actor string, records []*record) *change {
-	return &change{kind: kind, op: op, actor: actor, cause: CauseRequested, records: records, left: len(records), done: make(chan struct{})}
+	return &change{kind: kind, op: op, actor: actor, records: records, left: len(records), done: make(chan struct{})}
 }
 
 // claim makes ch the change that works on its records.
 func (ch *change) claim() {
 	for _, r := range ch.records {
-		r.op = ch
+		r.op, r.settled = ch, false
 	}
+}
+
+// ended notes that r's part of ch is over, which may be told more than once. It
+// reports whether all parts are. Fabric.mu is held.
+func (ch *change) ended(r *record) bool {
+	if !r.settled {
+		r.settled = true
+		ch.left--
+	}
+	return ch.left == 0
 }
 
 // release ends ch, once. Fabric.mu is held.
@@ -108,6 +118,21 @@ func (f *Fabric) wait(ctx context.Context, ch *change) error {
 		ch.release()
 	}
 	return e
+}
+
+// record makes durable what ch, which has claimed its records, asks of them.
+// Until then their devices leave them alone: nothing is done that may never have
+// been asked. Fabric.mu is held, but not during the commit.
+func (f *Fabric) record(ch *change, c Change) error {
+	ch.writing = true
+	f.mu.Unlock()
+	err := f.commit(ch.op, c)
+	f.mu.Lock()
+	ch.writing = false
+	for _, r := range ch.records {
+		r.card.push(r)
+	}
+	return err
 }
 
 func (f *Fabric) closing(op string) *Error {
@@ -259,7 +284,9 @@ func (f *Fabric) forgotten(r, tomb *record) {
 	}
 }
 
-// settle says how a record's part of its change ended. Fabric.mu is held.
+// settle says how a record's part of its change ended: err is nil, or why it
+// failed for good. Only the first end of each record and the first failure of
+// all count. Fabric.mu is held.
 func (f *Fabric) settle(r *record, err *Error) {
 	ch := r.op
 	if ch == nil {
@@ -267,59 +294,69 @@ func (f *Fabric) settle(r *record, err *Error) {
 	}
 	if err != nil && ch.err == nil {
 		ch.err = err
-		ch.err.Op = ch.op
-		for i, x := range ch.records {
-			if x == r {
-				ch.err.Index = i
-			}
-		}
+		ch.err.Op, ch.err.Index = ch.op, max(0, slices.Index(ch.records, r))
 	}
-	if ch.left--; ch.left > 0 {
+	if !ch.ended(r) {
 		return
 	}
-	if ch.kind != changeCreate || ch.err == nil {
-		ch.release()
+	if ch.kind == changeCreate && ch.err != nil {
+		f.rollBack(ch)
 		return
 	}
-	// A create that failed leaves nothing behind.
+	ch.release()
+}
+
+// rollBack takes away what a create that failed has made, so that it leaves
+// nothing behind. Fabric.mu is held.
+func (f *Fabric) rollBack(ch *change) {
 	ch.rolling, ch.left = true, len(ch.records)
 	for _, r := range ch.records {
-		r.Deleting = true
+		r.settled, r.Deleting = false, true
+	}
+	for _, r := range ch.records {
 		if r.there {
 			r.card.push(r)
 		} else {
-			f.vanished(r, "")
+			f.vanished(r)
 		}
 	}
 }
 
 // vanished says that a record which is to go has no object on the device.
 // Fabric.mu is held.
-func (f *Fabric) vanished(r *record, before string) {
+func (f *Fabric) vanished(r *record) {
 	ch := r.op
-	if ch != nil && ch.kind == changeCreate {
-		if !ch.rolling { // its session ends while it is being made
-			f.settle(r, &Error{Name: r.name, Reason: SessionClosed, Message: "the session " + r.sess.name + " is closing"})
-			return
-		}
-		if ch.left--; ch.left > 0 {
-			return
-		}
-		ch.writing = true
-		e := entry{forgets: ch.records, then: ch.release}
-		for _, r := range ch.records {
-			ev := r.event(EventDeleted, system, ch.err.Reason)
-			ev.Before, ev.Message = string(StatePending), ch.err.Error()
-			e.events = append(e.events, ev)
-		}
-		f.enter(e)
-		return
+	switch {
+	case ch == nil || ch.kind != changeCreate:
+		f.forget(r)
+	case !ch.rolling: // its session ends while it is being made
+		f.settle(r, &Error{Name: r.name, Reason: SessionClosed, Message: "the session " + r.sess.name + " is closing"})
+	case ch.ended(r):
+		f.forgetCreate(ch)
 	}
+}
+
+// forgetCreate has the keeper drop all records of a create that was rolled back,
+// with its request id: the caller may try again. Fabric.mu is held.
+func (f *Fabric) forgetCreate(ch *change) {
+	ch.writing = true
+	e := entry{forgets: ch.records, then: ch.release}
+	for _, r := range ch.records {
+		ev := r.event(EventDeleted, system, ch.err.Reason)
+		ev.Before, ev.Message = string(StatePending), ch.err.Error()
+		e.events = append(e.events, ev)
+	}
+	f.enter(e)
+}
+
+// forget has the keeper drop a record whose object is off the device. Fabric.mu
+// is held.
+func (f *Fabric) forget(r *record) {
 	r.leaving = true
 	actor, cause := system, CauseReconciled
-	switch {
+	switch ch := r.op; {
 	case ch != nil && ch.kind == changeDelete:
-		actor, cause = ch.actor, ch.cause
+		actor, cause = ch.actor, CauseRequested
 	case r.sess.Deleting:
 		cause = CauseClosed
 	}

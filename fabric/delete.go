@@ -8,27 +8,7 @@ import (
 // remove deletes objects of one kind as one change: a mark first, then off the
 // device, then the record.
 func (f *Fabric) remove(ctx context.Context, c Caller, op string, k kind, validateOnly bool, rs []Delete) error {
-	recs, err := f.lockIdle(ctx, op, func() ([]*record, error) {
-		recs := make([]*record, len(rs))
-		seen := make(map[*record]int, len(rs))
-		for i := range rs {
-			r, err := f.find(c, op, k, "name", rs[i].Name)
-			if err == nil {
-				err = checkETag(op, rs[i].ETag, r)
-			}
-			if j, twice := seen[r]; err == nil && twice {
-				err = &Error{Op: op, Name: r.name, Field: "name", Reason: FieldInvalid, Message: fmt.Sprintf("the batch has it already, at %d", j)}
-			}
-			if err == nil && !r.gone() {
-				err = f.unused(op, r)
-			}
-			if err != nil {
-				return nil, atIndex(err, i)
-			}
-			seen[r], recs[i] = i, r
-		}
-		return recs, nil
-	})
+	recs, err := f.lockIdle(ctx, op, func() ([]*record, error) { return f.findUnused(c, op, k, rs) })
 	if err != nil {
 		return err
 	}
@@ -38,44 +18,71 @@ func (f *Fabric) remove(ctx context.Context, c Caller, op string, k kind, valida
 	}
 	ch := newChange(changeDelete, op, c.Identity, recs)
 	ch.claim()
-	before := make([]*stored, len(recs))
-	var change Change
-	for i, r := range recs {
-		if r.gone() {
-			continue // that is recorded already, with its session or before
-		}
-		before[i] = r.stored
-		ev := r.event(EventChanged, c.Identity, CauseRequested)
-		ev.Before, ev.After = r.label(), string(StateDeleting)
-		r.stored = r.with(func(s *stored) { s.Deleting = true })
-		if err = change.put(r); err != nil {
-			break
-		}
-		if err = change.event(ev); err != nil {
-			break
-		}
-	}
-	f.mu.Unlock()
-	if err == nil && len(change.Put) > 0 {
-		err = f.commit(op, change)
-	}
-	f.mu.Lock()
-	if err != nil {
-		for i, r := range recs {
-			if before[i] != nil {
-				r.stored = before[i]
-			}
-		}
+	if err = f.markDeleting(ch); err != nil {
 		ch.release()
-	}
-	for _, r := range recs {
-		r.card.push(r)
 	}
 	f.mu.Unlock()
 	if err != nil {
 		return err
 	}
 	return f.wait(ctx, ch)
+}
+
+// findUnused resolves what is to be deleted. Fabric.mu is held.
+func (f *Fabric) findUnused(c Caller, op string, k kind, rs []Delete) ([]*record, error) {
+	recs := make([]*record, len(rs))
+	seen := make(map[*record]int, len(rs))
+	for i := range rs {
+		r, err := f.find(c, op, k, "name", rs[i].Name)
+		if err == nil {
+			err = checkETag(op, rs[i].ETag, r)
+		}
+		if j, twice := seen[r]; err == nil && twice {
+			err = &Error{Op: op, Name: r.name, Field: "name", Reason: FieldInvalid, Message: fmt.Sprintf("the batch has it already, at %d", j)}
+		}
+		if err == nil && !r.gone() {
+			err = f.unused(op, r)
+		}
+		if err != nil {
+			return nil, atIndex(err, i)
+		}
+		seen[r], recs[i] = i, r
+	}
+	return recs, nil
+}
+
+// markDeleting records that the objects of ch are to go. They carry the mark
+// from the beginning, so that nothing is built on them meanwhile, and lose it
+// again if it cannot be recorded. Fabric.mu is held, but not during the commit.
+func (f *Fabric) markDeleting(ch *change) (err error) {
+	before := make([]*stored, len(ch.records))
+	defer func() {
+		for i, r := range ch.records {
+			if err != nil && before[i] != nil {
+				r.stored = before[i]
+			}
+		}
+	}()
+	var change Change
+	for i, r := range ch.records {
+		if r.gone() {
+			continue // that is recorded already, with its session or before
+		}
+		ev := r.event(EventChanged, ch.actor, CauseRequested)
+		ev.Before, ev.After = r.label(), string(StateDeleting)
+		before[i] = r.stored
+		r.stored = r.with(func(s *stored) { s.Deleting = true })
+		if err := change.put(r); err != nil {
+			return err
+		}
+		if err := change.event(ev); err != nil {
+			return err
+		}
+	}
+	if len(change.Put) == 0 {
+		return nil
+	}
+	return f.record(ch, change)
 }
 
 // unused refuses to delete what other objects need. Fabric.mu is held.

@@ -138,7 +138,7 @@ func (f *Fabric) GetPort(ctx context.Context, _ Caller, name string) (Port, erro
 	if err != nil {
 		return Port{}, err
 	}
-	p, err := c.readPortCtx(ctx, n)
+	p, err := c.readPort(ctx, n)
 	if err != nil {
 		return Port{}, f.portFault(ctx, op, c, n, err)
 	}
@@ -194,7 +194,7 @@ func (f *Fabric) ListPorts(ctx context.Context, _ Caller, r List, match func(*Po
 				out.Next = at - 1
 				return out, nil
 			}
-			p, err := c.readPortCtx(ctx, n)
+			p, err := c.readPort(ctx, n)
 			if err != nil {
 				return Page[Port]{}, f.portFault(ctx, op, c, n, err)
 			}
@@ -221,7 +221,7 @@ func (f *Fabric) SetPort(ctx context.Context, c Caller, r SetPort) (Port, error)
 	if r.ValidateOnly {
 		return f.GetPort(ctx, c, r.Name)
 	}
-	before, err := card.readPortCtx(ctx, n)
+	before, err := card.readPort(ctx, n)
 	if err != nil {
 		return Port{}, f.portFault(ctx, op, card, n, err)
 	}
@@ -286,12 +286,16 @@ func (c *card) applyPorts() {
 	}
 }
 
-// portEvent records that a port's state changed. Fabric.mu is held.
-func (f *Fabric) portEvent(c *card, p device.Port, old device.PortState) {
+// portChanged records that a port's state is another one than before. Fabric.mu
+// is held.
+func (c *card) portChanged(p device.Port, old device.PortState) {
+	if p.State == old {
+		return
+	}
 	word := func(s device.PortState) string {
 		return map[device.PortState]string{device.PortDown: "DOWN", device.PortInit: "INIT", device.PortArmed: "ARMED", device.PortActive: "ACTIVE"}[s]
 	}
-	f.enter(entry{events: []Event{{Type: EventChanged, Resource: c.portName(p.Number), Actor: system, Before: word(old), After: word(p.State), Reason: CauseDevice}}})
+	c.f.enter(entry{events: []Event{{Type: EventChanged, Resource: c.portName(p.Number), Actor: system, Before: word(old), After: word(p.State), Reason: CauseDevice}}})
 }
 
 // Topology reads how the node's devices are cabled.
@@ -303,7 +307,7 @@ func (f *Fabric) Topology(ctx context.Context, _ Caller) (Topology, error) {
 		}
 		d := TopologyDevice{Name: c.name, Info: c.info}
 		for n := range c.info.Ports {
-			p, err := c.readPortCtx(ctx, n)
+			p, err := c.readPort(ctx, n)
 			if err != nil {
 				return Topology{}, f.portFault(ctx, "Topology", c, n, err)
 			}

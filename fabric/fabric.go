@@ -40,8 +40,8 @@ type Fabric struct {
 	ctx      context.Context // ends with Close
 	cancel   context.CancelFunc
 	wg       sync.WaitGroup
-	cards    []*card // in ascending order of id
-	card     map[string]*card
+	cards    []*card          // in ascending order of id; fixed once Open has loaded
+	card     map[string]*card // by id; fixed like cards
 	journal  journal
 	leaseDue chan struct{} // a lease may end sooner than the timer
 
@@ -61,7 +61,8 @@ const system = "system" // the actor of what nobody asked for
 
 // Open loads the store, reads every device, compares, and serves. It returns
 // when each device was compared and what it lost was made again, or it did not
-// answer (Node tells which).
+// answer (Node tells which). If it fails, the store and the devices are the
+// caller's to close; they may be closed already.
 func Open(ctx context.Context, cfg Config) (*Fabric, error) {
 	if !validID(cfg.NodeID) {
 		return nil, &Error{Op: "Open", Field: "node_id", Reason: FieldInvalid, Message: fmt.Sprintf("%q: %s", cfg.NodeID, idRule)}

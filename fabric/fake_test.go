@@ -26,6 +26,7 @@ type card struct {
 	next    uint32
 	used    uint64
 	calls   int              // of batches that create queue pairs
+	lists   int              // of ListProtectionDomains: one for each comparison
 	refuse  map[string]error // by method: every entry fails with it
 	rtsErr  error            // a step to RTS fails with it
 	hold    chan struct{}    // where not nil, CreateQueuePairs waits for it
@@ -143,6 +144,7 @@ func (c *card) CreateProtectionDomains(_ context.Context, uids []device.UID) []d
 func (c *card) ListProtectionDomains(context.Context) ([]device.ProtectionDomain, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.lists++
 	var out []device.ProtectionDomain
 	for uid, pd := range c.pds {
 		out = append(out, device.ProtectionDomain{UID: uid, PD: pd})
@@ -384,7 +386,7 @@ func (c *card) GetQueuePair(_ context.Context, uid device.UID) (device.QueuePair
 	if !ok {
 		return device.QueuePair{}, device.ErrNotFound
 	}
-	return *q, nil
+	return *q, c.refuse["GetQueuePair"]
 }
 
 func (c *card) DestroyQueuePairs(_ context.Context, uids []device.UID) []error {

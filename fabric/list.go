@@ -176,14 +176,15 @@ func (f *Fabric) GetQueuePair(ctx context.Context, c Caller, name string) (Queue
 	const op = "GetQueuePair"
 	f.mu.RLock()
 	r, err := f.find(c, op, kindQueuePair, "name", name)
-	ask := err == nil && r.there && r.card.known && !r.gone()
-	f.mu.RUnlock()
 	if err != nil {
+		f.mu.RUnlock()
 		return QueuePair{}, err
 	}
+	uid, ask := r.UID, r.there && r.card.known && !r.gone()
+	f.mu.RUnlock()
 	if ask {
 		// Where the device does not answer, the last known state does.
-		if q, err := r.card.dev.GetQueuePair(ctx, r.UID); err == nil {
+		if q, err := r.card.dev.GetQueuePair(ctx, uid); err == nil {
 			f.mu.Lock()
 			if r.there && (r.is.state != q.State || r.is.status != q.Status) {
 				r.stale = true

@@ -86,8 +86,8 @@ func (n names) canonical(name string) string {
 	return name
 }
 
-// child splits a name below the node into collection and id, "sessions" and
-// "s1"; ok is false if it has another form.
+// child gives the id of a name right below the node, of a collection:
+// "sessions", "devices". ok is false if it has another form.
 func (n names) child(name, collection string) (id string, ok bool) {
 	rest, ok := strings.CutPrefix(n.canonical(name), n.node+"/"+collection+"/")
 	return rest, ok && rest != "" && !strings.Contains(rest, "/")

@@ -68,7 +68,7 @@ func qpSteps(q *qpAsk, from, to ib.QPState) ([]device.Transition, error) {
 	if from == to {
 		return nil, nil
 	}
-	toInit := device.ToInit{PKey: pkeyDefault, Access: q.Access, QKey: q.QKey}
+	toInit := device.ToInit{PKey: ib.DefaultPKey, Access: q.Access, QKey: q.QKey}
 	var steps []device.Transition
 	at := from
 	step := func(t device.Transition) { steps, at = append(steps, t), t.Target() }
@@ -109,9 +109,6 @@ func qpSteps(q *qpAsk, from, to ib.QPState) ([]device.Transition, error) {
 	}
 	return nil, &ib.TransitionError{Type: q.Type, From: from, To: to}
 }
-
-// pkeyDefault is the default partition with full membership.
-const pkeyDefault ib.PKey = 0xffff
 
 func (q *qpAsk) toRTR() device.ToRTR {
 	t := device.ToRTR{MaxDestRDAtomic: q.MaxDestRDAtomic, MinRNRTimer: q.MinRNRTimer,

@@ -33,7 +33,7 @@ func (f *Fabric) CreateQueuePairs(ctx context.Context, c Caller, requestID strin
 	if err := checkBatch(op, len(rs)); err != nil {
 		return nil, err
 	}
-	if err := f.readPorts(ctx, c, op, rs); err != nil {
+	if err := readEnds(ctx, op, f.endsOfCreates(rs)); err != nil {
 		return nil, err
 	}
 	var out []QueuePair

@@ -10,54 +10,84 @@ import (
 	"github.com/accelfab/accelfab/device/ib"
 )
 
-// compare lists the device and takes what it says into the records. It gives
-// all records of the card, to be acted on. Objects that no record knows are
-// destroyed.
-func (c *card) compare() ([]*record, bool) {
+// listing is what a device has, at one time.
+type listing struct {
+	pds   []device.ProtectionDomain
+	bufs  []device.Buffer
+	mrs   []device.Region
+	qps   []device.QueuePair
+	ports []device.Port
+}
+
+// list asks the device for all that it has.
+func (c *card) list() (*listing, error) {
 	ctx, cancel := c.call()
 	defer cancel()
-	pds, err1 := c.dev.ListProtectionDomains(ctx)
-	bufs, err2 := c.dev.ListBuffers(ctx)
-	mrs, err3 := c.dev.ListRegions(ctx)
-	qps, err4 := c.dev.ListQueuePairs(ctx)
-	ports := make([]device.Port, c.info.Ports)
-	var err5 error
-	for n := range ports {
-		if ports[n], err5 = c.dev.Port(ctx, n); err5 != nil {
+	l := &listing{ports: make([]device.Port, c.info.Ports)}
+	var errs [5]error
+	l.pds, errs[0] = c.dev.ListProtectionDomains(ctx)
+	l.bufs, errs[1] = c.dev.ListBuffers(ctx)
+	l.mrs, errs[2] = c.dev.ListRegions(ctx)
+	l.qps, errs[3] = c.dev.ListQueuePairs(ctx)
+	for n := range l.ports {
+		if l.ports[n], errs[4] = c.dev.Port(ctx, n); errs[4] != nil {
 			break
 		}
 	}
+	return l, errors.Join(errs[:]...)
+}
+
+// strays are objects that no record knows, by kind.
+type strays [len(collections)][]device.UID
+
+// compare lists the device and takes what it says into the records. It gives
+// all records of the card, to be acted on. Objects that no record knows are
+// destroyed.
+func (c *card) compare() (all []*record, ok bool) {
+	l, err := c.list()
 	f := c.f
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
+	if err != nil {
 		c.unavailable("the device cannot be listed: " + err.Error())
+		f.mu.Unlock()
 		f.log.Warn("device cannot be listed", "device", c.name, "error", err)
 		return nil, false
 	}
-	c.relist, c.known, c.tries, c.health, c.since, c.ports = false, true, 0, Condition{}, time.Now(), ports
-	objects := make(map[device.UID]*present, len(pds)+len(bufs)+len(mrs)+len(qps))
-	var strays [len(collections)][]device.UID
+	all, lost := c.takeIn(l)
+	f.mu.Unlock()
+	c.reclaim(lost)
+	return all, true
+}
+
+// takeIn makes a listing the present state of the card and its records.
+// Fabric.mu is held.
+func (c *card) takeIn(l *listing) (all []*record, lost strays) {
+	if len(c.ports) == len(l.ports) { // else this is the first listing
+		for n, p := range l.ports {
+			c.portChanged(p, c.ports[n].State)
+		}
+	}
+	c.known, c.health, c.since, c.ports = true, Condition{}, time.Now(), l.ports
+	objects := make(map[device.UID]*present, len(l.pds)+len(l.bufs)+len(l.mrs)+len(l.qps))
 	see := func(k kind, uid device.UID, p *present) {
-		if r := f.idx.byUID[uid]; r == nil || r.card != c || r.Kind != k {
-			strays[k] = append(strays[k], uid)
+		if r := c.f.idx.byUID[uid]; r == nil || r.card != c || r.Kind != k {
+			lost[k] = append(lost[k], uid)
 			return
 		}
 		objects[uid] = p
 	}
-	for _, o := range pds {
+	for _, o := range l.pds {
 		see(kindPD, o.UID, &present{pd: o.PD})
 	}
-	for _, o := range bufs {
+	for _, o := range l.bufs {
 		see(kindBuffer, o.UID, &present{addr: o.Address})
 	}
-	for _, o := range mrs {
+	for _, o := range l.mrs {
 		see(kindRegion, o.UID, &present{addr: o.Address, lkey: o.LKey, rkey: o.RKey})
 	}
-	for i := range qps {
-		see(kindQueuePair, qps[i].UID, presentQP(&qps[i]))
+	for i := range l.qps {
+		see(kindQueuePair, l.qps[i].UID, presentQP(&l.qps[i]))
 	}
-	var all []*record
 	for _, k := range objectKinds {
 		c.lists[k].after(0, func(r *record) bool {
 			if !r.committed {
@@ -72,24 +102,20 @@ func (c *card) compare() ([]*record, bool) {
 			return true
 		})
 	}
-	if len(strays[kindQueuePair])+len(strays[kindRegion])+len(strays[kindBuffer])+len(strays[kindPD]) > 0 {
-		f.mu.Unlock()
-		c.reclaim(strays)
-		f.mu.Lock()
-	}
-	return all, true
+	return all, lost
 }
 
-// reclaim destroys objects that no record knows.
-func (c *card) reclaim(strays [len(collections)][]device.UID) {
+// reclaim destroys strays. What the device does not let go is tried again after
+// the back-off.
+func (c *card) reclaim(lost strays) {
 	ctx, cancel := c.call()
 	defer cancel()
 	n, failed := 0, 0
 	for _, k := range objectKinds {
-		for i, err := range c.destroyOn(ctx, k, strays[k]) {
+		for i, err := range c.destroyOn(ctx, k, lost[k]) {
 			if err != nil && !errors.Is(err, device.ErrNotFound) {
 				failed++
-				c.f.log.Warn("stray object not destroyed", "device", c.name, "kind", k, "uid", uidString(strays[k][i]), "error", err)
+				c.f.log.Warn("stray object not destroyed", "device", c.name, "kind", k, "uid", uidString(lost[k][i]), "error", err)
 				continue
 			}
 			n++
@@ -97,11 +123,15 @@ func (c *card) reclaim(strays [len(collections)][]device.UID) {
 	}
 	c.f.mu.Lock()
 	defer c.f.mu.Unlock()
-	c.f.enter(entry{events: []Event{{Type: EventChanged, Resource: c.name, Actor: system, Reason: CauseOrphan,
-		Message: fmt.Sprintf("%d objects that no record knows were destroyed, %d could not be", n, failed)}}})
+	// Of attempts that change nothing the journal tells the first ones only.
+	if n > 0 || failed > 0 && c.tries < toldTries {
+		c.f.enter(entry{events: []Event{{Type: EventChanged, Resource: c.name, Actor: system, Reason: CauseOrphan,
+			Message: fmt.Sprintf("%d objects that no record knows were destroyed, %d could not be", n, failed)}}})
+	}
 	if failed > 0 {
-		c.relist = true
-		c.tries = max(c.tries, 1)
+		c.lookLater()
+	} else {
+		c.tries = 0
 	}
 }
 
@@ -180,7 +210,7 @@ func (c *card) destroy(k kind, recs []*record) {
 			}
 			gone, uids = append(gone, r), append(uids, r.UID)
 		case actForget:
-			f.vanished(r, "")
+			f.vanished(r)
 		}
 	}
 	f.mu.Unlock()
@@ -198,7 +228,7 @@ func (c *card) destroy(k kind, recs []*record) {
 			continue
 		}
 		r.setThere(nil)
-		f.vanished(r, "")
+		f.vanished(r)
 	}
 }
 
@@ -245,7 +275,7 @@ func (c *card) create(k kind, recs []*record) {
 				f.settle(r, nil)
 			}
 		case actWait:
-			r.tries = max(r.tries, 1)
+			r.tries++
 			c.later = append(c.later, r)
 		}
 	}
@@ -317,9 +347,10 @@ func (c *card) remake(r *record) {
 	}})
 }
 
-// restart says whether the queue pair can be made again as it is asked.
+// restart says whether the queue pair can be made again as it is asked: without
+// a peer, and in a state that steps from RESET lead to.
 func (q *qpAsk) restart() bool {
-	return q.Remote == nil && (q.Type == ib.UD || q.Target == ib.Init || q.Target == ib.Reset)
+	return q.Remote == nil && (q.Target <= ib.Init || q.Type == ib.UD && q.Target <= ib.RTS)
 }
 
 // with gives a changed copy of what is durable, with the next revision.
@@ -336,6 +367,10 @@ func final(err error) bool {
 		errors.Is(err, errors.ErrUnsupported) || errors.Is(err, ib.ErrTransition)
 }
 
+// toldTries is how many failed attempts of one thing the journal tells: a step
+// that never succeeds must not fill it.
+const toldTries = 10
+
 // fail notes that a step for r failed. It is tried again, unless r is being
 // created and trying again cannot help. Fabric.mu is held.
 func (c *card) fail(r *record, err error) {
@@ -349,9 +384,7 @@ func (c *card) fail(r *record, err error) {
 	}
 	r.tries++
 	c.f.log.Warn("device step failed", "name", r.name, "attempt", r.tries, "error", err)
-	// The first attempts are told one by one, later ones as the back-off is
-	// at its end: a step that never succeeds must not fill the journal.
-	if r.tries <= 10 {
+	if r.tries <= toldTries {
 		ev := r.event(EventChanged, system, e.Reason)
 		ev.Before, ev.After, ev.Message = r.label(), r.label(), fmt.Sprintf("attempt %d failed: %v", r.tries, err)
 		c.f.enter(entry{events: []Event{ev}})

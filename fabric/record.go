@@ -24,11 +24,12 @@ type record struct {
 	committed bool    // durable; before that nobody sees it
 	removed   bool    // forgotten
 	op        *change // that works on it now; nobody else may change it
+	settled   bool    // its part of op has ended
 	queued    bool    // in its card's dirty set
 	made      bool    // was on the device before, or may have been
 	there     bool    // is on the device, as far as is known
 	lost      bool
-	leaving   bool // off the device; the keeper is forgetting it
+	leaving   bool // the keeper is about to record or forget it; its card leaves it alone
 	regions   int  // in a domain or on a buffer
 	qps       int  // in a domain
 	alive     int  // of both, the ones that are on the device

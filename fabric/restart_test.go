@@ -76,6 +76,21 @@ func TestLostAfterRestart(t *testing.T) {
 	})
 }
 
+// A state that no steps from RESET lead to is not made again.
+func TestALostUDQueuePairThatDrained(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.full()
+		r := qpRequest("u", d0+"/protectionDomains/p")
+		r.Type = ib.UD
+		u := must(w.f.CreateQueuePairs(ctx(), alice, "", false, []fabric.CreateQueuePair{r}))[0]
+		must(w.f.ModifyQueuePair(ctx(), alice, fabric.ModifyQueuePair{Update: fabric.Update{Name: u.Name}, Target: ib.SQD}))
+		w.restart(true)
+		if u := w.getQP("u"); u.QPState != ib.Init || u.Target != ib.Init {
+			t.Errorf("in %v, asked %v: want INIT", u.QPState, u.Target)
+		}
+	})
+}
+
 func TestResetOfARunningDevice(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.full()

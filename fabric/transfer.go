@@ -28,18 +28,30 @@ type inbox struct {
 	busy chan struct{} // one reads the device at a time; holds one token
 }
 
+// target is what work on an object needs of its record, which must not be read
+// without the lock.
+type target struct {
+	*record
+	uid        device.UID
+	addr, size uint64 // of a buffer, in bytes
+}
+
 // using resolves an object of a session of the caller's own, for work on it.
-func (f *Fabric) using(c Caller, op string, k kind, name string) (*record, error) {
+func (f *Fabric) using(c Caller, op string, k kind, name string) (target, error) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	r, err := f.findUsable(c, op, k, "name", name)
 	if err != nil {
-		return nil, err
+		return target{}, err
 	}
 	if !r.there {
-		return nil, &Error{Op: op, Name: r.name, Field: "name", Reason: StateInvalid, Message: "it is not on the device yet", Details: map[string]string{"state": string(r.state())}}
+		return target{}, &Error{Op: op, Name: r.name, Field: "name", Reason: StateInvalid, Message: "it is not on the device yet", Details: map[string]string{"state": string(r.state())}}
 	}
-	return r, nil
+	t := target{record: r, uid: r.UID}
+	if k == kindBuffer {
+		t.addr, t.size = r.is.addr, r.BufferAsk.Size
+	}
+	return t, nil
 }
 
 // workFault says in the domain's words why the device did not do it.
@@ -69,7 +81,7 @@ func (f *Fabric) PostWork(ctx context.Context, c Caller, r PostWork) (int, error
 	if err != nil {
 		return 0, err
 	}
-	err = qp.card.dev.Post(ctx, qp.UID, r.Requests)
+	err = qp.card.dev.Post(ctx, qp.uid, r.Requests)
 	if err == nil {
 		return len(r.Requests), nil
 	}
@@ -78,7 +90,7 @@ func (f *Fabric) PostWork(ctx context.Context, c Caller, r PostWork) (int, error
 	if errors.As(err, &refused) {
 		posted = refused.Index
 	}
-	err = f.workFault(ctx, op, qp, err)
+	err = f.workFault(ctx, op, qp.record, err)
 	if e, ok := err.(*Error); ok {
 		e.Index = posted
 		for i := range e.Violations {
@@ -134,19 +146,19 @@ func (f *Fabric) PollCompletions(ctx context.Context, c Caller, r PollCompletion
 	if out := in.some(r.After, limit); len(out) > 0 {
 		return out, nil
 	}
-	got, err := qp.card.dev.Completions(wait, qp.UID, min(limit, maxWork))
+	got, err := qp.card.dev.Completions(wait, qp.uid, min(limit, maxWork))
 	if err != nil && len(got) == 0 {
 		if ctx.Err() == nil && errors.Is(err, wait.Err()) {
 			return nil, nil
 		}
-		return nil, f.workFault(ctx, op, qp, err)
+		return nil, f.workFault(ctx, op, qp.record, err)
 	}
 	in.add(got)
 	for i := range got {
 		if got[i].Status != ib.Success {
 			f.mu.Lock()
 			qp.stale = true // its state may have changed
-			qp.card.push(qp)
+			qp.card.push(qp.record)
 			f.mu.Unlock()
 			break
 		}
@@ -193,55 +205,37 @@ func (in *inbox) add(cs []device.Completion) {
 	}
 }
 
-// ReadBuffer copies from a buffer of the caller's own.
+// ReadBuffer copies len(p) bytes, 1 to 1 MiB, from a buffer of the caller's own.
 func (f *Fabric) ReadBuffer(ctx context.Context, c Caller, r BufferRange, p []byte) error {
-	const op = "ReadBuffer"
-	b, addr, err := f.bufferRange(c, op, r, len(p))
-	if err != nil {
-		return err
-	}
-	if err := b.card.dev.ReadMemory(ctx, addr, p); err != nil {
-		return f.workFault(ctx, op, b, err)
-	}
-	return nil
+	return f.copyBuffer(ctx, c, "ReadBuffer", r, p, device.Device.ReadMemory)
 }
 
-// WriteBuffer copies to a buffer of the caller's own. On an error any part may
-// have been written.
+// WriteBuffer copies len(p) bytes, 1 to 1 MiB, to a buffer of the caller's own.
+// On an error any part may have been written.
 func (f *Fabric) WriteBuffer(ctx context.Context, c Caller, r BufferRange, p []byte) error {
-	const op = "WriteBuffer"
-	b, addr, err := f.bufferRange(c, op, r, len(p))
-	if err != nil {
-		return err
-	}
-	if err := b.card.dev.WriteMemory(ctx, addr, p); err != nil {
-		return f.workFault(ctx, op, b, err)
-	}
-	return nil
+	return f.copyBuffer(ctx, c, "WriteBuffer", r, p, device.Device.WriteMemory)
 }
 
-func (f *Fabric) bufferRange(c Caller, op string, r BufferRange, n int) (*record, uint64, error) {
+func (f *Fabric) copyBuffer(ctx context.Context, c Caller, op string, r BufferRange, p []byte,
+	do func(d device.Device, ctx context.Context, address uint64, p []byte) error) error {
 	b, err := f.using(c, op, kindBuffer, r.Buffer)
 	if err != nil {
-		return nil, 0, err
+		return err
 	}
-	size := b.BufferAsk.Size
 	var v violations
-	switch {
-	case r.Offset >= size:
-		v.invalid("offset_bytes", fmt.Sprintf("%d: want less than the buffer's %d bytes", r.Offset, size))
+	switch n := len(p); {
+	case r.Offset >= b.size:
+		v.invalid("offset_bytes", fmt.Sprintf("%d: want less than the buffer's %d bytes", r.Offset, b.size))
 	case n < 1 || n > maxChunk:
 		v.invalid("size_bytes", fmt.Sprintf("%d: want 1 to %d", n, maxChunk))
-	case uint64(n) > size-r.Offset:
-		v.invalid("size_bytes", fmt.Sprintf("%d: from offset %d the buffer has %d bytes", n, r.Offset, size-r.Offset))
+	case uint64(n) > b.size-r.Offset:
+		v.invalid("size_bytes", fmt.Sprintf("%d: from offset %d the buffer has %d bytes", n, r.Offset, b.size-r.Offset))
 	}
 	if err := v.err(op, b.name); err != nil {
-		return nil, 0, err
+		return err
 	}
-	f.mu.RLock()
-	defer f.mu.RUnlock()
-	if !b.there {
-		return nil, 0, &Error{Op: op, Name: b.name, Reason: StateInvalid, Message: "it is not on the device any more"}
+	if err := do(b.card.dev, ctx, b.addr+r.Offset, p); err != nil {
+		return f.workFault(ctx, op, b.record, err)
 	}
-	return b, b.is.addr + r.Offset, nil
+	return nil
 }

@@ -90,7 +90,7 @@ func (f *Fabric) viewQP(c Caller, r *record) QueuePair {
 		v.Remote = &Endpoint{GID: m.GID, QPN: m.QPN, PSN: m.PSN, GIDIndex: -1, GIDType: ib.RoCEv2, HasType: true, PKey: m.PKey, Port: m.Port}
 		v.Attributes.PathMTU, v.Attributes.GIDIndex = m.PathMTU, &m.GIDIndex
 	}
-	v.Local = Endpoint{PSN: q.PSN, GIDIndex: -1, PKey: pkeyDefault, Port: v.PortName}
+	v.Local = Endpoint{PSN: q.PSN, GIDIndex: -1, PKey: ib.DefaultPKey, Port: v.PortName}
 	if q.Port < len(r.card.ports) {
 		p := &r.card.ports[q.Port]
 		v.Local.ActiveMTU = p.ActiveMTU
