@@ -147,7 +147,7 @@ func (f *Fabric) intend(ch *change) error {
 // replay answers a request id that was used before: an error, a change to wait
 // for, or neither, and then the records are the answer. Fabric.mu is held.
 func (f *Fabric) replay(cr creation, q *request, sum uint64) (*change, error) {
-	if q.sum != sum && !cr.validateOnly {
+	if q.sum != sum {
 		return nil, &Error{Op: cr.op, Field: "request_id", Reason: RequestIDReused,
 			Message: fmt.Sprintf("%q was used before for another change; use a new one for each change", cr.requestID)}
 	}

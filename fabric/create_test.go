@@ -114,6 +114,28 @@ func TestRequestID(t *testing.T) {
 	})
 }
 
+// A check with the request id of a call is a check of that call: it has that
+// call's answer, and with any other content or kind it is refused as the call
+// would be.
+func TestValidateOnlyWithARequestIDThatWasUsed(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		s := fabric.CreateSession{Create: fabric.Create{Parent: "nodes/local", ID: "s", RequestID: "r-1"}, TTL: time.Hour}
+		first := must(w.f.CreateSession(ctx(), alice, s))
+		s.ValidateOnly = true
+		if again := must(w.f.CreateSession(ctx(), alice, s)); again.UID != first.UID {
+			t.Errorf("the check answers %+v: want the session that the call made", again)
+		}
+		check := fabric.Create{Parent: d0, RequestID: "r-1", ValidateOnly: true}
+		_, err := w.f.CreateProtectionDomain(ctx(), alice, fabric.CreateProtectionDomain{Create: check, Session: first.Name})
+		refused(t, err, fabric.RequestIDReused, "request_id")
+		_, err = w.f.CreateQueuePairs(ctx(), alice, "r-1", true, []fabric.CreateQueuePair{qpRequest("q", d0+"/protectionDomains/p")})
+		refused(t, err, fabric.RequestIDReused, "request_id")
+		s.ID = "other"
+		_, err = w.f.CreateSession(ctx(), alice, s)
+		refused(t, err, fabric.RequestIDReused, "request_id")
+	})
+}
+
 func TestTombstonesAreForgottenInTime(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.session("s", alice)

@@ -16,8 +16,10 @@ type Create struct {
 	// RequestID makes a create safe to repeat: the same caller with the same
 	// request id gets the first answer. At most 64 printable ASCII characters.
 	// In a batch only that of the batch counts.
-	RequestID    string
-	ValidateOnly bool // check everything, change nothing
+	RequestID string
+	// ValidateOnly: check everything, change nothing. It is no part of what a
+	// request id stands for: a check and the call it is for are one request.
+	ValidateOnly bool `cbor:"-"`
 }
 
 // Update is what every change of an existing resource asks.
