@@ -61,6 +61,7 @@ func (f *Fabric) findUsable(c Caller, op string, k kind, field, name string) (*r
 		return nil, err
 	}
 	if err := f.usableSession(c, op, r.sess); err != nil {
+		err.(*Error).Field = field // of a session that the request does not name
 		return nil, err
 	}
 	switch r.state() {

@@ -20,6 +20,7 @@ type card struct {
 	info     device.Info
 	compared chan struct{} // closed after the first comparison, done or failed
 	kick     chan struct{}
+	admin    chan struct{} // holds a token while a port's administrative state changes
 
 	lists   [len(collections)]list
 	usage   Usage
@@ -42,7 +43,7 @@ const callTimeout = 20 * time.Second
 
 func (f *Fabric) addCard(id string, d device.Device) *card {
 	c := &card{f: f, id: id, name: f.names.node + "/devices/" + id, dev: d, compared: make(chan struct{}),
-		kick: make(chan struct{}, 1), compareAt: f.started, since: f.started, asks: map[int]*record{},
+		kick: make(chan struct{}, 1), admin: make(chan struct{}, 1), compareAt: f.started, since: f.started, asks: map[int]*record{},
 		health: Condition{Reconciling: true, Reason: DeviceUnavailable, Message: "the device is being reached"}}
 	if d != nil {
 		c.info = d.Info()

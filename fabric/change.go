@@ -28,12 +28,13 @@ type change struct {
 	err     *Error // the first final failure
 	rolling bool   // of a create: it failed, and what was made is taken away
 	writing bool   // what it asks or how it ended is being recorded; the devices wait
+	callers int    // that wait for its end: who asked, and retries with its request id
 	over    bool
 	done    chan struct{}
 }
 
 func newChange(kind changeKind, op, actor string, records []*record) *change {
-	return &change{kind: kind, op: op, actor: actor, records: records, left: len(records), done: make(chan struct{})}
+	return &change{kind: kind, op: op, actor: actor, records: records, left: len(records), callers: 1, done: make(chan struct{})}
 }
 
 // claim makes ch the change that works on its records.
@@ -112,7 +113,8 @@ func (f *Fabric) wait(ctx context.Context, ch *change) error {
 		return nil
 	default:
 	}
-	if ch.kind == changeCreate && !ch.rolling && ch.err == nil && ch.records[0].committed {
+	ch.callers--
+	if ch.callers == 0 && ch.kind == changeCreate && !ch.rolling && ch.err == nil && ch.records[0].committed {
 		// From now on these are records like those of a restart: a retry, a
 		// delete or the end of the session can take them up.
 		ch.release()

@@ -138,6 +138,54 @@ func TestAMoveIsNotDoneBeforeItIsRecorded(t *testing.T) {
 	})
 }
 
+// setPort sets port 1 of card 0 in the background.
+func (w *world) setPort(up bool) <-chan error {
+	done := make(chan error, 1)
+	go func() {
+		_, err := w.f.SetPort(ctx(), root, fabric.SetPort{Update: fabric.Update{Name: d0 + "/ports/1"}, Up: up})
+		done <- err
+	}()
+	synctest.Wait()
+	return done
+}
+
+func TestTwoChangesOfAPortMakeOneRecord(t *testing.T) {
+	inGatedBubble(t, func(t *testing.T, w *world, s *gatedStore) {
+		s.shut()
+		down, up := w.setPort(false), w.setPort(true)
+		s.open(nil)
+		must(0, errors.Join(<-down, <-up))
+		w.close()
+		w.mem = w.mem.Reopen()
+		n := 0
+		must(w.mem.Load(ctx(), func(r fabric.Record) error {
+			if r.Name == d0+"/ports/1" {
+				n++
+			}
+			return nil
+		}))
+		if n != 1 {
+			t.Errorf("%d records: want 1", n)
+		}
+		w.open()
+		if p := must(w.f.GetPort(ctx(), root, d0+"/ports/1")); !p.AdminUp {
+			t.Error("down: want as the later call left it")
+		}
+	})
+}
+
+func TestAPortThatCannotBeRecordedStaysAsItWas(t *testing.T) {
+	inGatedBubble(t, func(t *testing.T, w *world, s *gatedStore) {
+		s.shut()
+		done := w.setPort(false)
+		s.open(errIO)
+		refused(t, <-done, fabric.StoreUnavailable, "")
+		if p := must(w.f.GetPort(ctx(), root, d0+"/ports/1")); !p.AdminUp {
+			t.Error("down: want as it was")
+		}
+	})
+}
+
 // twoCards asks for a queue pair on each card, in one batch.
 func (w *world) twoCards() <-chan error {
 	w.t.Helper()

@@ -158,6 +158,7 @@ func (f *Fabric) replay(cr creation, q *request, sum uint64) (*change, error) {
 	var loose []*record
 	for _, r := range q.records {
 		if r.op != nil {
+			r.op.callers++
 			return r.op, nil
 		}
 		if r.Kind != kindSession && r.state() == StatePending {

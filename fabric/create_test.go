@@ -136,6 +136,47 @@ func TestValidateOnlyWithARequestIDThatWasUsed(t *testing.T) {
 	})
 }
 
+// Of two callers that wait for one create the first to go leaves the other
+// waiting: it is not told of a queue pair that is not made yet.
+func TestARetryThatGivesUpLeavesTheFirstCallWaiting(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.session("s", alice)
+		w.pd("p", "nodes/n1/sessions/s")
+		w.cards[0].hold = make(chan struct{})
+		create := func(within time.Duration) (fabric.QueuePair, error) {
+			c, cancel := context.WithTimeout(ctx(), within)
+			defer cancel()
+			qs, err := w.f.CreateQueuePairs(c, alice, "r-1", false, []fabric.CreateQueuePair{qpRequest("q", d0+"/protectionDomains/p")})
+			if err != nil {
+				return fabric.QueuePair{}, err
+			}
+			return qs[0], nil
+		}
+		type answer struct {
+			fabric.QueuePair
+			err error
+		}
+		first := make(chan answer, 1)
+		go func() {
+			q, err := create(10 * time.Second)
+			first <- answer{q, err}
+		}()
+		synctest.Wait()
+		_, err := create(time.Second)
+		refused(t, err, fabric.Timeout, "")
+		synctest.Wait()
+		select {
+		case a := <-first:
+			t.Fatalf("the first call has ended with %+v while the device was still at work", a)
+		default:
+		}
+		close(w.cards[0].hold)
+		if a := <-first; a.err != nil || a.QPState != ib.Init {
+			t.Errorf("the first call: %+v", a)
+		}
+	})
+}
+
 func TestTombstonesAreForgottenInTime(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.session("s", alice)

@@ -221,13 +221,27 @@ func (f *Fabric) SetPort(ctx context.Context, c Caller, r SetPort) (Port, error)
 	if r.ValidateOnly {
 		return f.GetPort(ctx, c, r.Name)
 	}
-	before, err := card.readPort(ctx, n)
-	if err != nil {
-		return Port{}, f.portFault(ctx, op, card, n, err)
+	if err := f.setPort(ctx, op, c.Identity, card, n, r.Up); err != nil {
+		return Port{}, err
 	}
-	// The device goes first: what it refuses must not be asked for ever.
-	if err := card.dev.SetPort(ctx, n, r.Up); err != nil {
-		return Port{}, f.portFault(ctx, op, card, n, err)
+	return f.GetPort(ctx, c, r.Name)
+}
+
+// setPort sets a port and records it. The device goes first: what it refuses
+// must not be asked for ever. What cannot be recorded is taken back.
+func (f *Fabric) setPort(ctx context.Context, op, actor string, card *card, n int, up bool) error {
+	select { // one after the other: device and record must not end with different ones of two
+	case card.admin <- struct{}{}:
+		defer func() { <-card.admin }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	before, err := card.readPort(ctx, n)
+	if err == nil {
+		err = card.dev.SetPort(ctx, n, up)
+	}
+	if err != nil {
+		return f.portFault(ctx, op, card, n, err)
 	}
 	f.mu.Lock()
 	rec := card.asks[n]
@@ -235,17 +249,20 @@ func (f *Fabric) SetPort(ctx context.Context, c Caller, r SetPort) (Port, error)
 		rec = &record{id: f.idx.nextID, name: card.portName(n), card: card, stored: &stored{Kind: kindPort, UID: newUID(), Created: time.Now().UnixNano()}}
 		f.idx.nextID++
 	}
-	next := rec.with(func(s *stored) { s.PortAsk = &portAsk{Up: r.Up} })
+	next := rec.with(func(s *stored) { s.PortAsk = &portAsk{Up: up} })
 	f.mu.Unlock()
-	ev := Event{Type: EventChanged, Resource: rec.name, ResourceUID: next.UID, Actor: c.Identity, Before: adminWord(before.AdminUp), After: adminWord(r.Up), Reason: CauseRequested}
+	ev := Event{Type: EventChanged, Resource: rec.name, ResourceUID: next.UID, Actor: actor, Before: adminWord(before.AdminUp), After: adminWord(up), Reason: CauseRequested}
 	if err := f.commitRecord(op, rec, next, ev); err != nil {
-		return Port{}, err
+		if err := card.dev.SetPort(ctx, n, before.AdminUp); err != nil {
+			f.log.Warn("port not set back", "port", rec.name, "error", err)
+		}
+		return err
 	}
 	f.mu.Lock()
 	rec.stored = next
 	card.asks[n] = rec
 	f.mu.Unlock()
-	return f.GetPort(ctx, c, r.Name)
+	return nil
 }
 
 func adminWord(up bool) string {

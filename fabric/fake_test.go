@@ -29,6 +29,7 @@ type card struct {
 	lists   int              // of ListProtectionDomains: one for each comparison
 	refuse  map[string]error // by method: every entry fails with it
 	rtsErr  error            // a step to RTS fails with it
+	down    map[int]bool     // ports that were set down
 	hold    chan struct{}    // where not nil, CreateQueuePairs waits for it
 	events  chan device.Event
 }
@@ -37,7 +38,7 @@ func newCard(id string, module int) *card {
 	c := &card{info: device.Info{ID: id, Driver: "fake", Model: "F1", ModuleID: module, Topology: "fake", Ports: 3, MemoryBytes: 1 << 20,
 		Limits: device.Limits{QueuePairs: 4096, ProtectionDomains: 64, Regions: 1024, SendWR: 1024, RecvWR: 1024, SGE: 4,
 			MessageBytes: 1 << 30, RDAtomic: 8, MaxMTU: ib.MTU4096},
-		Capabilities: []device.Capability{device.CapRC, device.CapUD, device.CapSetPort}}, refuse: map[string]error{}}
+		Capabilities: []device.Capability{device.CapRC, device.CapUD, device.CapSetPort}}, refuse: map[string]error{}, down: map[int]bool{}}
 	c.wipe()
 	return c
 }
@@ -103,7 +104,9 @@ func (c *card) Port(_ context.Context, n int) (device.Port, error) {
 	if n < 0 || n > 2 {
 		return device.Port{}, device.ErrNotFound
 	}
-	p := device.Port{Number: n, AdminUp: true, State: device.PortActive, ActiveMTU: ib.MTU1024, MaxMTU: ib.MTU4096, PeerModule: -1, PeerPort: -1,
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p := device.Port{Number: n, AdminUp: !c.down[n], State: device.PortActive, ActiveMTU: ib.MTU1024, MaxMTU: ib.MTU4096, PeerModule: -1, PeerPort: -1,
 		Class: device.PortScaleOut, GIDs: []device.GIDEntry{
 			{Index: 0, GID: ib.GID{0: 0xfe, 1: 0x80, 15: byte(n + 1)}, Type: ib.RoCEv2},
 			{Index: 1, GID: gidOf(c.info.ModuleID, n), Type: ib.RoCEv1},
@@ -121,6 +124,9 @@ func (c *card) SetPort(_ context.Context, n int, up bool) error {
 	if n == 2 {
 		return &device.FieldError{Field: "port", Problem: "has no cable"}
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.down[n] = !up
 	return nil
 }
 
