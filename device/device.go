@@ -77,15 +77,22 @@ type Memory interface {
 // Regions are registered ranges of memory, named on the wire by RKey and in
 // work requests by LKey. Keys are random and carry no structure.
 type Regions interface {
+	// RegisterRegions makes one region for each spec, inside one buffer. A UID
+	// that has a region already is answered with that region if the spec
+	// agrees, else ErrExists. A *FieldError for a range, a protection domain or
+	// an access that is not right; a *LimitError when the card has no more.
 	RegisterRegions(ctx context.Context, specs []RegionSpec) []RegionResult
 	ListRegions(ctx context.Context) ([]Region, error)
-	// DeregisterRegions returns one error (or nil) for each region. After it
-	// returns, no access by these keys succeeds.
+	// DeregisterRegions returns one error (or nil) for each region:
+	// ErrNotFound. After it returns, no access by these keys succeeds.
 	DeregisterRegions(ctx context.Context, uids []UID) []error
 }
 
 // QueuePairs makes and moves queue pairs. Each has a send and a receive
-// completion queue of its own.
+// completion queue of its own, which hold as many entries as the work queue of
+// their side (SendWR, RecvWR). So callers keep what they posted on a side and
+// have not yet read the completions of at or below that; a completion that finds
+// its queue full takes the queue pair to ERR with GeneralErr.
 type QueuePairs interface {
 	// CreateQueuePairs makes queue pairs and takes each through its Steps, so
 	// that one call reaches the target state. A queue pair whose steps fail is
@@ -98,8 +105,9 @@ type QueuePairs interface {
 	ListQueuePairs(ctx context.Context) ([]QueuePair, error)
 	// GetQueuePair reads one. ErrNotFound if there is none.
 	GetQueuePair(ctx context.Context, uid UID) (QueuePair, error)
-	// DestroyQueuePairs returns one error (or nil) for each. Outstanding work
-	// is dropped. The QPN rests before it is used again.
+	// DestroyQueuePairs returns one error (or nil) for each: ErrNotFound.
+	// Outstanding work is dropped, without completions. The QPN rests before it
+	// is used again.
 	DestroyQueuePairs(ctx context.Context, uids []UID) []error
 }
 
@@ -107,11 +115,15 @@ type QueuePairs interface {
 // transfer service, probes and tests.
 type Work interface {
 	// Post queues work requests in order. When one is refused the error tells
-	// which (*PostError) and those before it are queued. ErrNotFound for the
-	// queue pair, a *LimitError when a queue is full.
+	// which (*PostError) and those before it are queued; in it are a
+	// *LimitError when the work queue is full, a *StateError for a state that
+	// takes none, or a *FieldError. ErrNotFound for the queue pair. The
+	// requests are copied.
 	Post(ctx context.Context, qp UID, requests []WorkRequest) error
 	// Completions takes up to limit completions, oldest first, from both
-	// completion queues of a queue pair. If there are none it waits until
-	// there is one or ctx is done (then it returns ctx's error).
+	// completion queues of a queue pair, and so makes room in them. If there are
+	// none it waits until there is one or ctx is done (then it returns ctx's
+	// error). ErrNotFound for the queue pair, also if it is destroyed meanwhile;
+	// a *FieldError for a limit below 1.
 	Completions(ctx context.Context, qp UID, limit int) ([]Completion, error)
 }

@@ -8,10 +8,10 @@ type QueuePairSpec struct {
 	PD     PD
 	Port   int // the hardware's number, from 0
 	Type   ib.QPType
-	SendWR int // capacity of the send queue; 0 means the driver's default
-	RecvWR int
-	SGE    int // entries of one work request
-	Steps  []Transition
+	SendWR int          // capacity of the send queue and its completion queue; 0 means the driver's default
+	RecvWR int          // of the receive queue and its completion queue; 0 the same
+	SGE    int          // most entries of a work request's list; 0 the same
+	Steps  []Transition // taken in order, from RESET
 }
 
 // QueuePairChange asks for steps on a queue pair that exists.
@@ -69,7 +69,7 @@ type Transition interface {
 // completions.
 type ToReset struct{}
 
-// ToInit goes from RESET (or INIT) to INIT.
+// ToInit goes from RESET to INIT, or sets the attributes of INIT anew.
 type ToInit struct {
 	PKey   ib.PKey
 	Access ib.Access // what the peer may do at most
@@ -87,7 +87,8 @@ type ToRTR struct {
 	HopLimit        uint8 // 0 means 64
 }
 
-// ToRTS goes from RTR (or SQD) to RTS.
+// ToRTS goes from RTR to RTS. From SQD, SQE or RTS only the state changes: the
+// attributes stay as they are.
 type ToRTS struct {
 	PSN         ib.PSN // first PSN to send
 	Timeout     uint8  // code 0 to 31: 4.096 us times 2 to the power of it; 0 waits for ever
