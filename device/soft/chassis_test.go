@@ -278,3 +278,28 @@ func TestQuarantine(t *testing.T) {
 		t.Errorf("left: %+v", q)
 	}
 }
+
+func TestQPNsRest(t *testing.T) {
+	const rest = time.Minute
+	table := newQueuePairs(8, rest)
+	now := time.Now()
+	qpn, err := table.reserve(now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	qp := &queuePair{info: device.QueuePair{UID: newUID(), QPN: qpn}}
+	if _, err := table.insert(qp); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := table.remove(qp.info.UID); err != nil {
+		t.Fatal(err)
+	}
+	table.next = qpn
+	if again, err := table.reserve(now); err != nil || again == qpn {
+		t.Errorf("QPN %#x, %v: want another than %#x", again, err, qpn)
+	}
+	table.next = qpn
+	if again, err := table.reserve(now.Add(2 * rest)); err != nil || again != qpn {
+		t.Errorf("QPN %#x, %v: want %#x, which has rested", again, err, qpn)
+	}
+}

@@ -53,7 +53,7 @@ func (in *ingress) take(b []byte, a arrival) {
 		if !in.check(d, i, pseudo) {
 			continue
 		}
-		to := in.address(a.from.Addr())
+		to, from := in.address(a.from.Addr())
 		if to == nil {
 			continue
 		}
@@ -61,7 +61,7 @@ func (in *ingress) take(b []byte, a arrival) {
 			if qp != nil {
 				qp.endReceive(now)
 			}
-			if qp = to; !qp.beginReceive() {
+			if qp = to; !qp.beginReceive(from) {
 				p.unknownQPs.Add(1)
 				qp = nil
 				continue
@@ -114,27 +114,28 @@ func (in *ingress) checkICRC(body []byte, icrc uint32, i uint16, pseudo ib.Pseud
 	return ok
 }
 
-// address finds the queue pair that the packet is for. Its partition and its
-// sender are checked when it is known to be connected.
-func (in *ingress) address(from netip.Addr) *queuePair {
+// address finds the queue pair that the packet is for, and the peer of it that
+// sender and partition were found to be right for. It gives nil, and counts why,
+// if the packet is for nobody.
+func (in *ingress) address(from netip.Addr) (*queuePair, *peer) {
 	p := in.port
 	if in.packet.Opcode == ib.CNP {
 		p.cnpsReceived.Add(1)
-		return nil
+		return nil, nil
 	}
 	qp := p.card.qps.byNumber(in.packet.DestQP)
 	if qp == nil || qp.port != p {
 		p.unknownQPs.Add(1)
-		return nil
+		return nil, nil
 	}
 	peer := qp.peer.Load()
 	switch {
 	case peer == nil || peer.addr != from:
 		p.unknownQPs.Add(1)
-		return nil
+		return nil, nil
 	case !peer.pkey.Matches(in.packet.PKey):
 		p.pkeyViolations.Add(1)
-		return nil
+		return nil, nil
 	}
-	return qp
+	return qp, peer
 }

@@ -1,6 +1,7 @@
 package soft
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net"
@@ -118,6 +119,7 @@ func TestWhatDoesNotBelongIsCountedByReason(t *testing.T) {
 	}
 	send := ib.Packet{BTH: ib.BTH{Opcode: ib.RCSendOnly, PKey: ib.DefaultPKey, DestQP: e.qp.QPN}}
 	unknown, key, opcode, cnp := send, send, send, ib.Packet{BTH: ib.BTH{Opcode: ib.CNP, PKey: ib.DefaultPKey}, Payload: make([]byte, 16)}
+	other := newStranger(t)
 	unknown.DestQP ^= 1
 	key.PKey = 0x8001
 	opcode.Opcode = 0x3f
@@ -127,6 +129,7 @@ func TestWhatDoesNotBelongIsCountedByReason(t *testing.T) {
 		count func(device.PortCounters) uint64
 	}{
 		{"unknown queue pair", func() { s.send(p.addr, unknown, 0, nil) }, func(c device.PortCounters) uint64 { return c.UnknownQPs }},
+		{"not the peer", func() { other.send(p.addr, send, 0, nil) }, func(c device.PortCounters) uint64 { return c.UnknownQPs }},
 		{"other partition", func() { s.send(p.addr, key, 0, nil) }, func(c device.PortCounters) uint64 { return c.PKeyViolations }},
 		{"unknown opcode", func() { s.send(p.addr, opcode, 0, nil) }, func(c device.PortCounters) uint64 { return c.Malformed }},
 		{"too short", func() { s.send(p.addr, send, 0, func(b []byte) []byte { return b[:15] }) }, func(c device.PortCounters) uint64 { return c.Malformed }},
@@ -262,5 +265,52 @@ func TestAddressInUse(t *testing.T) {
 	var opError *net.OpError
 	if _, err := openSocket(netip.MustParseAddr("192.0.2.1")); !errors.As(err, &opError) || errors.Is(err, errHeld) {
 		t.Errorf("error %v", err)
+	}
+}
+
+// A packet whose sender was right for the connection before is none of the new
+// one.
+func TestPacketOfTheConnectionBefore(t *testing.T) {
+	ch := openChassis(t, t.TempDir(), testSpec)
+	ca, pa, cb, pb := cabledPair(t, ch)
+	a, b := newEnd(t, ca, pa, 1<<12), newEnd(t, cb, pb, 1<<12)
+	connect(t, a, b, ib.MTU1024)
+	qp := ca.qps.byNumber(a.qp.QPN)
+	before := qp.peer.Load()
+	r := a.ModifyQueuePairs(context.Background(), []device.QueuePairChange{{UID: a.qp.UID, Steps: []device.Transition{
+		device.ToReset{}, device.ToInit{PKey: ib.DefaultPKey}, a.rtr(b, ib.MTU1024),
+	}}})[0]
+	if r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	if qp.beginReceive(before) {
+		t.Error("taken")
+		qp.endReceive(time.Now())
+	}
+	if !qp.beginReceive(qp.peer.Load()) {
+		t.Fatal("the new connection takes nothing")
+	}
+	qp.endReceive(time.Now())
+}
+
+// What the kernel refuses as one call goes as many, and so does all after it.
+func TestACallThatTheKernelRefuses(t *testing.T) {
+	dir := t.TempDir()
+	ca, cb := openChassis(t, dir, testSpec).cards[0], openChassis(t, dir, testSpec).cards[0]
+	from, to := ca.ports[scaleOut(t, ca)], cb.ports[scaleOut(t, cb)]
+	if !from.socket.segments.Load() {
+		t.Fatal("no UDP_SEGMENT here")
+	}
+	const count = 200 // above UDP_MAX_SEGMENTS of every kernel
+	cnp := ib.Packet{BTH: ib.BTH{Opcode: ib.CNP, PKey: ib.DefaultPKey}, Payload: make([]byte, 16)}
+	one := append(cnp.Append(nil), 0, 0, 0, 0) // the CRC is made when it leaves
+	bt := &batch{port: from, path: new(newPath(from.addr, to.addr, 0, 0))}
+	first := to.counters.read()
+	bt.send(bytes.Repeat(one, count), run{segment: len(one), count: count})
+	if got := settled(t, to, first, count); got.CNPsReceived != count {
+		t.Errorf("counters %+v", got)
+	}
+	if from.socket.segments.Load() {
+		t.Error("it goes on with what the kernel refuses")
 	}
 }

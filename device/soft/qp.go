@@ -38,11 +38,12 @@ type peer struct {
 // rounds is how many batches a queue pair sends before others have their turn.
 const rounds = 8
 
-// beginReceive locks the queue pair and the regions for packets. It reports
-// false, and locks nothing, if the queue pair takes none.
-func (qp *queuePair) beginReceive() bool {
+// beginReceive locks the queue pair and the regions for packets of a peer, which
+// was read without the lock. It reports false, and locks nothing, if that is not
+// the peer any more: the queue pair was destroyed, or connected anew.
+func (qp *queuePair) beginReceive(from *peer) bool {
 	qp.mu.Lock()
-	if qp.conn == nil {
+	if qp.peer.Load() != from {
 		qp.mu.Unlock()
 		return false
 	}

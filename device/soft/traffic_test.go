@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"math/rand/v2"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -338,5 +339,28 @@ func TestCompletionQueueOverflow(t *testing.T) {
 	}
 	if list := a.next(a.qp.SendWR); len(list) != a.qp.SendWR {
 		t.Errorf("%d completions can be read, want %d", len(list), a.qp.SendWR)
+	}
+}
+
+func TestReceiveCompletionQueueOverflow(t *testing.T) {
+	ch := openChassis(t, t.TempDir(), testSpec)
+	ca, pa, cb, pb := cabledPair(t, ch)
+	a, b := newEnd(t, ca, pa, 1<<12), newEnd(t, cb, pb, 1<<12)
+	connect(t, a, b, ib.MTU1024)
+	send := device.WorkRequest{Opcode: device.WorkSend, Signaled: true}
+	for range b.qp.RecvWR { // as many as fit, and nobody reads
+		b.post(device.WorkRequest{Opcode: device.WorkRecv})
+		a.post(send)
+		a.succeed(1)
+	}
+	b.post(device.WorkRequest{Opcode: device.WorkRecv})
+	a.post(send)
+	a.next(1) // with whatever status
+	qp, err := b.GetQueuePair(context.Background(), b.qp.UID)
+	if err != nil || qp.State != ib.Err || qp.Status != ib.GeneralErr || !strings.Contains(qp.Reason, "receive completion queue") {
+		t.Errorf("%+v, %v", qp, err)
+	}
+	if list := b.next(b.qp.RecvWR); len(list) != b.qp.RecvWR {
+		t.Errorf("%d completions can be read, want %d", len(list), b.qp.RecvWR)
 	}
 }
