@@ -76,7 +76,7 @@ func TestServeRefusesADoorThatIsHeardElsewhere(t *testing.T) {
 	if _, err := wide.Accept(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("the listener is left open: %v", err)
 	}
-	if err := h.server.Serve(nil, nil); err == nil {
+	if err := s.Serve(nil, nil); err == nil {
 		t.Error("Serve can be called twice")
 	}
 }
