@@ -17,17 +17,6 @@ func RNRTimer(code uint8) time.Duration {
 	return time.Duration(rnrTimers[code&31]) * 10 * time.Microsecond
 }
 
-// RNRTimerFromDuration gives the code of the shortest delay that is not
-// shorter than d, and code 0, the longest, if none is.
-func RNRTimerFromDuration(d time.Duration) uint8 {
-	for code := uint8(1); code < 32; code++ {
-		if RNRTimer(code) >= d {
-			return code
-		}
-	}
-	return 0
-}
-
 // AckTimeout gives the local ACK timeout of a code, of which the low five bits
 // count: 4.096 us times 2 to the power of code. Code 0 waits for ever, which is
 // told as 0.
@@ -36,18 +25,4 @@ func AckTimeout(code uint8) time.Duration {
 		return 0
 	}
 	return 4096 << code
-}
-
-// AckTimeoutFromDuration gives the code of the shortest timeout that is not
-// shorter than d: 31, two hours and a half, if none is, and 0 (for ever) for a
-// d of 0 or less.
-func AckTimeoutFromDuration(d time.Duration) uint8 {
-	if d <= 0 {
-		return 0
-	}
-	code := uint8(1)
-	for code < 31 && AckTimeout(code) < d {
-		code++
-	}
-	return code
 }
