@@ -41,6 +41,7 @@ func Run(t *testing.T, open func(t *testing.T) Pair) {
 		{"transitions follow the table", testTransitions},
 		{"batches answer each entry by itself", testBatches},
 		{"send, write and read move the bytes", testTransfer},
+		{"atomics give what was there", testAtomics},
 		{"access is checked at both ends", testAccess},
 		{"a key that was taken away reaches nothing", testDeregistered},
 		{"work that cannot be done is flushed", testFlush},

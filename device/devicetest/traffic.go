@@ -3,6 +3,7 @@ package devicetest
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"math/rand/v2"
 	"testing"
@@ -60,6 +61,50 @@ func testTransfer(t *testing.T, p Pair) {
 		if !bytes.Equal(a.read(ma.Address, size), want) {
 			t.Fatalf("READ of %d bytes: they differ", size)
 		}
+	}
+}
+
+func testAtomics(t *testing.T, p Pair) {
+	if !has(p.A, device.CapAtomics) || !has(p.B, device.CapAtomics) {
+		return // then the suite asks nothing of them
+	}
+	const access = everyAccess | ib.RemoteAtomic
+	a, b := newEnd(t, p.A, p.PortA), newEnd(t, p.B, p.PortB)
+	ma, mb := a.region(a.buffer(8), access), b.region(b.buffer(16), access)
+	qa, qb := connect(a, b, access)
+	word := func(n uint64) []byte { return binary.NativeEndian.AppendUint64(nil, n) }
+	for _, c := range []struct {
+		opcode        device.WorkOpcode
+		wc            ib.WCOpcode
+		compare, swap uint64
+		was, is       uint64
+	}{
+		{device.WorkFetchAdd, ib.WCFetchAdd, 5, 0, 0, 5},
+		{device.WorkFetchAdd, ib.WCFetchAdd, 1<<64 - 3, 0, 5, 2}, // it wraps
+		{device.WorkCompareSwap, ib.WCCompSwap, 2, 77, 2, 77},
+		{device.WorkCompareSwap, ib.WCCompSwap, 2, 88, 77, 77}, // not as compared: it stays
+	} {
+		a.post(qa, device.WorkRequest{ID: 20, Opcode: c.opcode, SGL: sge(ma), RemoteAddr: mb.Address + 8, RKey: mb.RKey,
+			Compare: c.compare, Swap: c.swap, Signaled: true})
+		if got := a.next(qa, 1)[0]; got.ID != 20 || got.Status != ib.Success || got.Opcode != c.wc || got.Length != 8 {
+			t.Fatalf("%+v: completion %+v", c, got)
+		}
+		if was, is := a.read(ma.Address, 8), b.read(mb.Address, 16); !bytes.Equal(was, word(c.was)) || !bytes.Equal(is, append(word(0), word(c.is)...)) {
+			t.Errorf("%+v: gave %x, left %x", c, was, is)
+		}
+	}
+	// The word must be one, and the queue pair must let the peer do it.
+	a.post(qa, device.WorkRequest{Opcode: device.WorkFetchAdd, SGL: sge(ma), RemoteAddr: mb.Address + 4, RKey: mb.RKey, Signaled: true})
+	if got := a.next(qa, 1)[0]; got.Status != ib.RemInvReqErr {
+		t.Errorf("at an address that is no multiple of 8: %+v", got)
+	}
+	if qp := b.get(qb); qp.State != ib.Err {
+		t.Errorf("responder %+v, want ERR", qp)
+	}
+	qa, _ = connect(a, b, everyAccess)
+	a.post(qa, device.WorkRequest{Opcode: device.WorkFetchAdd, SGL: sge(ma), RemoteAddr: mb.Address, RKey: mb.RKey, Signaled: true})
+	if got := a.next(qa, 1)[0]; got.Status != ib.RemInvReqErr {
+		t.Errorf("on a queue pair that does not allow it: %+v", got)
 	}
 }
 

@@ -32,7 +32,7 @@
 // Card memory is a sparse memory file that belongs to this user alone. What is
 // freed is punched out of it at once and reads as zeros.
 //
-// Limits: RC only; IPv4 only; no end-to-end credits, path migration, shared
+// Limits: RC only, with SEND, WRITE, READ and atomics; IPv4 only; no end-to-end credits, path migration, shared
 // receive queues or memory windows; congestion marks are counted, not obeyed.
 // It needs Linux.
 package soft
