@@ -28,6 +28,18 @@
 // its object is gone, are kept for an hour and at most 65,536 of them.
 // A watcher holds one page of the journal, however slow it is.
 //
+// # Inside
+//
+// A request claims its records with a change, records what it asks (the devices
+// leave claimed records alone until that is durable), pushes them to the workers
+// of their cards and waits. The worker of a card is the only one that makes,
+// moves and destroys objects on it; it drains its dirty set in batches, compares
+// the whole card when a hint or a failure asks for it, and tries again with
+// back-off. How a record's part ended settles the change, once. Outcomes that no
+// request waits to record (a device's own doing, a forgotten object) go to the
+// keeper, one goroutine that puts all that wait into one commit. One more ends
+// leases. A restart knows none of this: it has records and devices only.
+//
 // Locks: Fabric.mu guards the index and every record in memory. It is never
 // held over a commit or a call to a device.
 package fabric
