@@ -95,6 +95,11 @@ type web struct {
 }
 
 func (h web) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Body != nil && r.Body != http.NoBody {
+		// Until all of it is here: net/http reads on before it sends an answer,
+		// a refusal too, and would wait for ever for a body that does not come.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout)) // a recorder of tests has none
+	}
 	for key, values := range h.header {
 		w.Header().Set(runtime.MetadataHeaderPrefix+key, values[0])
 	}
@@ -130,15 +135,15 @@ func (h web) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.mux.ServeHTTP(w, r)
 }
 
-// readBody reads the body, within bounds of size and time.
+// readBody reads the body, within a bound of size, and takes away that of time.
 func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil, nil
 	}
-	rc := http.NewResponseController(w)
-	_ = rc.SetReadDeadline(time.Now().Add(bodyTimeout)) // a recorder of tests has none
-	defer func() { _ = rc.SetReadDeadline(time.Time{}) }()
 	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxRequest))
+	if err == nil {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+	}
 	return bytes.TrimSpace(b), err
 }
 
