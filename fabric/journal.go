@@ -62,7 +62,7 @@ const watchPage = 256
 
 // ListEvents lists past events that the caller may see, oldest first.
 // Page.Next is the cursor to go on from. CURSOR_EXPIRED if events after r.After
-// were trimmed.
+// were trimmed, or the journal has not come so far.
 func (f *Fabric) ListEvents(ctx context.Context, c Caller, r ListEvents, match func(*Event) bool) (Page[Event], error) {
 	const op = "ListEvents"
 	var out Page[Event]
@@ -76,7 +76,7 @@ func (f *Fabric) ListEvents(ctx context.Context, c Caller, r ListEvents, match f
 			return Page[Event]{}, f.readFault(ctx, op, err)
 		}
 		if r.After > 0 && after == r.After && gap(page, after) {
-			return Page[Event]{}, cursorExpired(op, page)
+			return Page[Event]{}, cursorExpired(op, page, after)
 		}
 		for _, se := range page.Events {
 			e := decodeEvent(se)
@@ -97,14 +97,19 @@ func (f *Fabric) ListEvents(ctx context.Context, c Caller, r ListEvents, match f
 	}
 }
 
-// gap says whether events right after the cursor were trimmed.
+// gap says whether events right after the cursor were trimmed, or the cursor is
+// of another journal: a store may have been put back, or begun anew.
 func gap(p EventPage, after uint64) bool {
-	return p.Oldest > after+1 || p.Oldest == 0 && p.Newest > after
+	return p.Oldest > after+1 || p.Oldest == 0 && p.Newest > after || after > p.Newest
 }
 
-func cursorExpired(op string, p EventPage) *Error {
-	return &Error{Op: op, Field: "after", Reason: CursorExpired, Message: "the journal begins at " + utoa(p.Oldest) + "; list the resources and go on from " + utoa(p.Newest),
-		Details: map[string]string{"oldest": utoa(p.Oldest)}}
+func cursorExpired(op string, p EventPage, after uint64) *Error {
+	e := &Error{Op: op, Field: "after", Reason: CursorExpired, Message: "the journal begins at " + utoa(p.Oldest), Details: map[string]string{"oldest": utoa(p.Oldest)}}
+	if after > p.Newest {
+		e.Message = utoa(after) + " is of another journal: this one ends at " + utoa(p.Newest)
+	}
+	e.Message += "; list the resources and go on from " + utoa(p.Newest)
+	return e
 }
 
 func (f *Fabric) readFault(ctx context.Context, op string, err error) error {
@@ -118,8 +123,8 @@ func (f *Fabric) readFault(ctx context.Context, op string, err error) error {
 }
 
 // Watch yields events in order, each once, then waits for more. Where events
-// were trimmed before they could be read it yields EventGap, an EventSnapshot
-// of every object, and goes on. EventBookmark comes when all was yielded, and
+// were trimmed before they could be read, or r.After is of another journal, it
+// yields EventGap, an EventSnapshot of every object, and goes on. EventBookmark comes when all was yielded, and
 // every 30 s. The loop ends when the body ends it, ctx is done or the fabric
 // is closed; an error comes once, as the last.
 func (f *Fabric) Watch(ctx context.Context, c Caller, r Watch) iter.Seq2[Event, error] {

@@ -96,6 +96,30 @@ func TestWatchGap(t *testing.T) {
 	})
 }
 
+// A watcher whose cursor is of a journal that is gone, since the store was begun
+// anew, is told so as of a gap, and misses nothing from then on.
+func TestWatchFromACursorOfAnotherJournal(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.full()
+		next, stop := iter.Pull2(w.f.Watch(ctx(), alice, fabric.Watch{After: 1 << 40}))
+		defer stop()
+		got, _ := until(t, next)
+		if len(got) != 6 || got[0].Type != fabric.EventGap || got[0].Cursor != 1<<40 || got[0].Oldest != 1 || got[1].Type != fabric.EventSnapshot {
+			t.Fatalf("%+v: want a gap and each object", got)
+		}
+		w.buffer("last", "nodes/n1/sessions/s", 1)
+		if got, _ = until(t, next); len(got) != 1 || got[0].Resource != d0+"/buffers/last" {
+			t.Errorf("%+v", got)
+		}
+		_, err := w.f.ListEvents(ctx(), alice, fabric.ListEvents{After: 1 << 40}, nil)
+		refused(t, err, fabric.CursorExpired, "after")
+		newest := w.events()[len(w.events())-1].Cursor
+		if p := must(w.f.ListEvents(ctx(), alice, fabric.ListEvents{After: newest}, nil)); len(p.Items) != 0 {
+			t.Errorf("%+v: want nothing after the newest", p)
+		}
+	})
+}
+
 func TestWatchEnds(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		end := func(c context.Context, f func()) error {

@@ -96,8 +96,8 @@ const (
 	// UNIMPLEMENTED. The device or this server cannot do this at all. Metadata `capability` names what is
 	// missing where it has a name.
 	ErrorReason_ERROR_REASON_UNSUPPORTED ErrorReason = 19
-	// OUT_OF_RANGE. The cursor is older than the journal. Metadata `oldest` holds the oldest cursor that is
-	// there.
+	// OUT_OF_RANGE. The cursor is older than the journal, or of another one. Metadata `oldest` holds the oldest
+	// cursor that is there.
 	ErrorReason_ERROR_REASON_CURSOR_EXPIRED ErrorReason = 20
 	// DEADLINE_EXCEEDED. The deadline passed before the change was done. What was asked is recorded and still
 	// being done; the same call with the same request_id waits for it again.

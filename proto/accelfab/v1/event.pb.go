@@ -98,7 +98,7 @@ type ListEventsRequest struct {
 	// FIELD_INVALID names what is not understood.
 	Filter string `protobuf:"bytes,4,opt,name=filter,proto3" json:"filter,omitempty"`
 	// Only events with a greater cursor. 0 begins with the oldest. CURSOR_EXPIRED if the journal no longer
-	// reaches back so far.
+	// reaches back so far, or has not come so far: then the cursor is of a journal that is gone.
 	After         uint64 `protobuf:"varint,5,opt,name=after,proto3" json:"after,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -378,8 +378,8 @@ type WatchEventsResponse_Event struct {
 }
 
 type WatchEventsResponse_Gap struct {
-	// Events between the asked cursor and the oldest one kept are lost. An event of the type SNAPSHOT follows
-	// for each object that is there, then a bookmark.
+	// Events between the asked cursor and the oldest one kept are lost, or the asked cursor is of a journal that
+	// is gone. An event of the type SNAPSHOT follows for each object that is there, then a bookmark.
 	Gap *Gap `protobuf:"bytes,2,opt,name=gap,proto3,oneof"`
 }
 
