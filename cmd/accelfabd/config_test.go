@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -133,6 +135,22 @@ func TestValidateListsEveryFault(t *testing.T) {
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("fault %q is missing from:\n%v", want, err)
+		}
+	}
+}
+
+// What stands in the way of a directory is told by the key that asks for it.
+func TestDirectoriesThatCannotBeMadeAreNamed(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for key, c := range map[string]Config{
+		"state-dir": {StateDir: filepath.Join(file, "state"), RunDir: t.TempDir()},
+		"run-dir":   {StateDir: t.TempDir(), RunDir: file},
+	} {
+		if err := makeDirs(&c); err == nil || !strings.HasPrefix(err.Error(), key+": ") || !strings.Contains(err.Error(), file) {
+			t.Errorf("%s: %v: want it named, and the path", key, err)
 		}
 	}
 }

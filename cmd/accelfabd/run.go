@@ -120,10 +120,11 @@ func listen(c *Config) (doors []net.Listener, web net.Listener, err error) {
 func makeDirs(c *Config) error {
 	// Others may reach the sockets, whose modes decide; the state is nobody
 	// else's business.
-	for dir, mode := range map[string]os.FileMode{c.StateDir: 0o700, c.RunDir: 0o755} {
-		if err := os.MkdirAll(dir, mode); err != nil {
-			return err
-		}
+	if err := os.MkdirAll(c.StateDir, 0o700); err != nil {
+		return fmt.Errorf("state-dir: %w", err)
+	}
+	if err := os.MkdirAll(c.RunDir, 0o755); err != nil {
+		return fmt.Errorf("run-dir: %w", err)
 	}
 	return nil
 }
