@@ -127,9 +127,7 @@ func (f *Fabric) wait(ctx context.Context, ch *change) error {
 // been asked. Fabric.mu is held, but not during the commit.
 func (f *Fabric) record(ch *change, c Change) error {
 	ch.writing = true
-	f.mu.Unlock()
-	err := f.commit(ch.op, c)
-	f.mu.Lock()
+	err := f.commitUnlocked(ch.op, c)
 	ch.writing = false
 	for _, r := range ch.records {
 		r.card.push(r)
@@ -137,39 +135,48 @@ func (f *Fabric) record(ch *change, c Change) error {
 	return err
 }
 
+// commitUnlocked commits without Fabric.mu, which is held before and after.
+func (f *Fabric) commitUnlocked(op string, c Change) error {
+	f.mu.Unlock()
+	defer f.mu.Lock()
+	return f.commit(op, c)
+}
+
 func (f *Fabric) closing(op string) *Error {
 	return &Error{Op: op, Reason: DeviceUnavailable, Message: "the daemon is ending; try again", RetryAfter: time.Second}
 }
 
-// lockIdle locks and resolves records, waiting until no change works on any of
-// them. It returns with Fabric.mu held if the error is nil.
-func (f *Fabric) lockIdle(ctx context.Context, op string, resolve func() ([]*record, error)) ([]*record, error) {
+// withIdle resolves records and does something with them, waiting before until
+// no change works on any of them. Both run with Fabric.mu held, and whatever
+// becomes of them it is given back: a fault in one call must not end all others.
+func (f *Fabric) withIdle(ctx context.Context, op string, resolve func() ([]*record, error), do func([]*record) error) error {
 	for {
-		f.mu.Lock()
-		if f.closed {
-			f.mu.Unlock()
-			return nil, f.closing(op)
+		recs, busy, err := f.ifIdle(op, resolve, do)
+		if err != nil || busy == nil {
+			return err
 		}
-		recs, err := resolve()
-		if err != nil {
-			f.mu.Unlock()
-			return nil, err
-		}
-		var busy *change
-		for _, r := range recs {
-			if r.op != nil {
-				busy = r.op
-				break
-			}
-		}
-		if busy == nil {
-			return recs, nil
-		}
-		f.mu.Unlock()
 		if err := f.wait(ctx, &change{op: op, done: busy.done, rolling: true, records: recs}); err != nil {
-			return nil, err
+			return err
 		}
 	}
+}
+
+// ifIdle is one attempt of withIdle. It gives the change that is in the way.
+func (f *Fabric) ifIdle(op string, resolve func() ([]*record, error), do func([]*record) error) (recs []*record, busy *change, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return nil, nil, f.closing(op)
+	}
+	if recs, err = resolve(); err != nil {
+		return nil, nil, err
+	}
+	for _, r := range recs {
+		if r.op != nil {
+			return recs, r.op, nil
+		}
+	}
+	return recs, nil, do(recs)
 }
 
 // entry is what the keeper is to record: the outcome of work that no caller's

@@ -48,8 +48,11 @@ func (f *Fabric) moveTo(ctx context.Context, c Caller, op string, validateOnly b
 	if err := readEnds(ctx, op, f.endsOfAims(c, op, aims)); err != nil {
 		return nil, err
 	}
-	recs, err := f.lockIdle(ctx, op, func() ([]*record, error) {
-		recs := make([]*record, len(aims))
+	var recs []*record
+	var ch *change // nil if nothing is to change
+	var unchanged []QueuePair
+	err := f.withIdle(ctx, op, func() ([]*record, error) {
+		recs = make([]*record, len(aims))
 		for i := range aims {
 			r, err := f.findUsable(c, op, kindQueuePair, "name", aims[i].update.Name)
 			if err != nil {
@@ -58,26 +61,24 @@ func (f *Fabric) moveTo(ctx context.Context, c Caller, op string, validateOnly b
 			recs[i] = r
 		}
 		return recs, nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	moving, asks, err := f.aimAll(op, recs, aims)
-	if err != nil || validateOnly || len(moving) == 0 {
-		defer f.mu.Unlock()
+	}, func([]*record) error {
+		moving, asks, err := f.aimAll(op, recs, aims)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		return f.viewQPs(c, recs), nil
-	}
-	ch := newChange(changeMove, op, c.Identity, moving)
-	ch.claim()
-	if err = f.askMoves(ch, asks); err != nil {
-		ch.release()
-	}
-	f.mu.Unlock()
-	if err != nil {
-		return nil, err
+		if validateOnly || len(moving) == 0 {
+			unchanged = f.viewQPs(c, recs)
+			return nil
+		}
+		ch = newChange(changeMove, op, c.Identity, moving)
+		ch.claim()
+		if err = f.askMoves(ch, asks); err != nil {
+			ch.release()
+		}
+		return err
+	})
+	if err != nil || ch == nil {
+		return unchanged, err
 	}
 	err = f.wait(ctx, ch)
 	f.mu.RLock()

@@ -41,43 +41,16 @@ func (f *Fabric) create(ctx context.Context, cr creation, view func([]*record)) 
 		sum = h.Sum64()
 	}
 	for {
-		f.mu.Lock()
-		if f.closed {
-			f.mu.Unlock()
-			return f.closing(cr.op)
-		}
-		if q := f.idx.requests[requestKey{cr.caller.Identity, cr.requestID}]; q != nil && cr.requestID != "" {
-			ch, err := f.replay(cr, q, sum)
-			if err == nil && ch == nil {
-				view(q.records)
-				f.mu.Unlock()
-				return nil
-			}
-			f.mu.Unlock()
-			if err == nil {
-				err = f.wait(ctx, ch)
-			}
-			if err != nil {
+		ch, busy, err := f.begin(cr, sum, view)
+		switch {
+		case err != nil || ch == nil && busy == nil:
+			return err
+		case busy != nil: // the same call, still at work: then look again
+			if err := f.wait(ctx, busy); err != nil {
 				return err
 			}
 			continue
 		}
-		recs, err := cr.build()
-		if err != nil || cr.validateOnly {
-			if err == nil {
-				view(recs)
-			}
-			f.mu.Unlock()
-			return err
-		}
-		ch := newChange(changeCreate, cr.op, cr.caller.Identity, recs)
-		ch.claim()
-		for _, r := range recs {
-			r.id = f.idx.nextID
-			r.Request, r.Sum = cr.requestID, sum
-			f.idx.add(r)
-		}
-		f.mu.Unlock()
 		if err := f.intend(ch); err != nil {
 			return err
 		}
@@ -85,10 +58,43 @@ func (f *Fabric) create(ctx context.Context, cr creation, view func([]*record)) 
 			return err
 		}
 		f.mu.RLock()
-		view(recs)
-		f.mu.RUnlock()
+		defer f.mu.RUnlock()
+		view(ch.records)
 		return nil
 	}
+}
+
+// begin checks a create and claims what it is to make. It gives the change that
+// is to be made, or the one of the same call before that is not done, or neither
+// where the answer was given to view.
+func (f *Fabric) begin(cr creation, sum uint64, view func([]*record)) (ch, busy *change, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return nil, nil, f.closing(cr.op)
+	}
+	if q := f.idx.requests[requestKey{cr.caller.Identity, cr.requestID}]; q != nil && cr.requestID != "" {
+		busy, err = f.replay(cr, q, sum)
+		if err == nil && busy == nil {
+			view(q.records)
+		}
+		return nil, busy, err
+	}
+	recs, err := cr.build()
+	if err != nil || cr.validateOnly {
+		if err == nil {
+			view(recs)
+		}
+		return nil, nil, err
+	}
+	ch = newChange(changeCreate, cr.op, cr.caller.Identity, recs)
+	ch.claim()
+	for _, r := range recs {
+		r.id = f.idx.nextID
+		r.Request, r.Sum = cr.requestID, sum
+		f.idx.add(r)
+	}
+	return ch, nil, nil
 }
 
 // intend makes the records of a create durable and hands them to the workers.

@@ -8,21 +8,20 @@ import (
 // remove deletes objects of one kind as one change: a mark first, then off the
 // device, then the record.
 func (f *Fabric) remove(ctx context.Context, c Caller, op string, k kind, validateOnly bool, rs []Delete) error {
-	recs, err := f.lockIdle(ctx, op, func() ([]*record, error) { return f.findUnused(c, op, k, rs) })
-	if err != nil {
+	var ch *change
+	err := f.withIdle(ctx, op, func() ([]*record, error) { return f.findUnused(c, op, k, rs) }, func(recs []*record) error {
+		if validateOnly {
+			return nil
+		}
+		ch = newChange(changeDelete, op, c.Identity, recs)
+		ch.claim()
+		err := f.markDeleting(ch)
+		if err != nil {
+			ch.release()
+		}
 		return err
-	}
-	if validateOnly {
-		f.mu.Unlock()
-		return nil
-	}
-	ch := newChange(changeDelete, op, c.Identity, recs)
-	ch.claim()
-	if err = f.markDeleting(ch); err != nil {
-		ch.release()
-	}
-	f.mu.Unlock()
-	if err != nil {
+	})
+	if err != nil || validateOnly {
 		return err
 	}
 	return f.wait(ctx, ch)

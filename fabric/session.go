@@ -144,7 +144,12 @@ func (f *Fabric) GetSession(_ context.Context, c Caller, name string) (Session, 
 // UpdateSession changes the ttl or the labels.
 func (f *Fabric) UpdateSession(ctx context.Context, c Caller, r UpdateSession) (Session, error) {
 	const op = "UpdateSession"
-	recs, err := f.lockIdle(ctx, op, func() ([]*record, error) {
+	var s *record
+	var next *stored
+	var ev Event
+	var ch *change
+	var out Session
+	err := f.withIdle(ctx, op, func() ([]*record, error) {
 		s, err := f.find(c, op, kindSession, "name", r.Name)
 		if err == nil {
 			err = f.usableSession(c, op, s)
@@ -163,34 +168,34 @@ func (f *Fabric) UpdateSession(ctx context.Context, c Caller, r UpdateSession) (
 			err = v.err(op, r.Name)
 		}
 		return []*record{s}, err
-	})
-	if err != nil {
-		return Session{}, err
-	}
-	s := recs[0]
-	old := s.stored
-	next := s.with(func(n *stored) {
-		ask := *n.SessionAsk
-		n.SessionAsk = &ask
-		if r.TTL != 0 {
-			ask.TTL = int64(r.TTL)
+	}, func(recs []*record) error {
+		s = recs[0]
+		next = s.with(func(n *stored) {
+			ask := *n.SessionAsk
+			n.SessionAsk = &ask
+			if r.TTL != 0 {
+				ask.TTL = int64(r.TTL)
+			}
+			if r.SetLabels {
+				n.Labels = r.Labels
+			}
+		})
+		if r.ValidateOnly {
+			old := s.stored
+			s.stored = next
+			out = f.viewSession(s)
+			s.stored = old
+			return nil
 		}
-		if r.SetLabels {
-			n.Labels = r.Labels
-		}
+		ev = s.event(EventChanged, c.Identity, CauseRequested)
+		ev.Before, ev.After, ev.Message = s.label(), s.label(), "ttl or labels changed"
+		ch = newChange(changeUpdate, op, c.Identity, recs)
+		ch.claim()
+		return nil
 	})
-	if r.ValidateOnly {
-		s.stored = next
-		out := f.viewSession(s)
-		s.stored = old
-		f.mu.Unlock()
-		return out, nil
+	if err != nil || r.ValidateOnly {
+		return out, err
 	}
-	ev := s.event(EventChanged, c.Identity, CauseRequested)
-	ev.Before, ev.After, ev.Message = s.label(), s.label(), "ttl or labels changed"
-	ch := newChange(changeUpdate, op, c.Identity, recs)
-	ch.claim()
-	f.mu.Unlock()
 	err = f.commitRecord(op, s, next, ev)
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -263,8 +268,9 @@ func (f *Fabric) rearm() {
 // succeeds, whether or not somebody waits.
 func (f *Fabric) CloseSession(ctx context.Context, c Caller, r CloseSession) error {
 	const op = "CloseSession"
-	var joined *change
-	recs, err := f.lockIdle(ctx, op, func() ([]*record, error) {
+	var joined, ch *change
+	var taken bool // down already: it has expired
+	err := f.withIdle(ctx, op, func() ([]*record, error) {
 		s, err := f.find(c, op, kindSession, "name", r.Name)
 		if err == nil {
 			err = checkETag(op, r.ETag, s)
@@ -274,26 +280,22 @@ func (f *Fabric) CloseSession(ctx context.Context, c Caller, r CloseSession) err
 			return nil, nil
 		}
 		return []*record{s}, err
-	})
-	if err != nil {
-		return err
-	}
-	if joined != nil || r.ValidateOnly {
-		f.mu.Unlock()
-		if r.ValidateOnly {
-			return nil
+	}, func(recs []*record) error {
+		if joined == nil && !r.ValidateOnly {
+			ch, taken = newChange(changeDelete, op, c.Identity, recs), recs[0].Deleting
+			ch.claim()
 		}
+		return nil
+	})
+	switch {
+	case err != nil || r.ValidateOnly:
+		return err
+	case joined != nil:
 		return f.wait(ctx, joined)
-	}
-	s := recs[0]
-	ch := newChange(changeDelete, op, c.Identity, recs)
-	ch.claim()
-	if s.Deleting { // expired, and being taken down
-		f.mu.Unlock()
+	case taken:
 		return f.wait(ctx, ch)
 	}
-	f.mu.Unlock()
-	if err := f.endLease(s, c.Identity, CauseRequested, r.Message); err != nil {
+	if err := f.endLease(ch.records[0], c.Identity, CauseRequested, r.Message); err != nil {
 		f.mu.Lock()
 		ch.release()
 		f.mu.Unlock()

@@ -71,6 +71,11 @@ func TestL01CloseGoesOnPastAFailingStep(t *testing.T) {
 		}
 		_, err := w.f.CreateProtectionDomain(ctx(), alice, fabric.CreateProtectionDomain{Create: fabric.Create{Parent: d0}, Session: s.Name})
 		refused(t, err, fabric.SessionClosed, "session")
+		// Calls that do not name the session name what they do name.
+		_, err = w.f.CreateQueuePairs(ctx(), alice, "", false, []fabric.CreateQueuePair{qpRequest("q2", d0+"/protectionDomains/p")})
+		refused(t, err, fabric.SessionClosed, "protection_domain")
+		at := fabric.BufferRange{Buffer: d0 + "/buffers/b"}
+		refused(t, w.f.WriteBuffer(ctx(), alice, at, []byte("x")), fabric.SessionClosed, "name")
 		w.cards[0].fail("DeregisterRegions", nil)
 		if err := <-done; err != nil {
 			t.Fatal(err)
