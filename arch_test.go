@@ -38,20 +38,22 @@ var rooms = []room{
 	{path: "proto", not: stores},
 	{path: "device/ib", not: join(contractAndDoors, stores)},
 	{path: "device/topology", may: []string{"device"}, not: join(contractAndDoors, stores)},
-	{path: "device", may: []string{"device/ib", "device/topology"}, not: join(contractAndDoors, stores)},
+	{path: "device/soft", may: []string{"device", "device/ib", "device/topology"}, not: join(contractAndDoors, stores)},
+	{path: "device/devicetest", may: []string{"device", "device/ib"}, not: join(contractAndDoors, stores)},
+	{path: "device", may: []string{"device/ib"}, not: join(contractAndDoors, stores)},
 	{path: "fabric/boltstore", may: []string{"fabric"}, not: contractAndDoors},
 	{path: "fabric/storetest", may: []string{"fabric"}, not: join(contractAndDoors, stores)},
 	{path: "fabric", may: []string{"device", "device/ib"}, not: join(contractAndDoors, stores)},
 	{path: "server", may: []string{"fabric", "device", "device/ib", "proto"}, not: stores},
 	{path: "client", may: []string{"proto"}, not: stores},
 	{path: "cmd/accelfab", may: []string{"client", "proto"}},
-	{path: "cmd/accelfabd", may: []string{"server", "fabric", "fabric/boltstore", "device", "device/topology", "proto", "client"}},
-	{path: "test", may: []string{"client", "server", "fabric", "fabric/boltstore", "fabric/storetest", "device", "device/ib", "device/topology", "proto"}},
+	{path: "cmd/accelfabd", may: []string{"server", "fabric", "fabric/boltstore", "device", "device/soft", "device/topology"}},
+	{path: "test", may: []string{"client", "server", "fabric", "fabric/boltstore", "fabric/storetest", "device", "device/ib", "device/soft", "device/topology", "proto"}},
 	{path: "tools"},
 }
 
 // In tests a package may also use what other rooms offer for testing.
-var forTests = []string{"device", "device/topology", "fabric/storetest", "fabric/boltstore"}
+var forTests = []string{"device", "device/soft", "device/devicetest", "device/topology", "fabric/storetest", "fabric/boltstore"}
 
 var vagueNames = []string{"util", "utils", "common", "helper", "helpers", "types", "misc", "base", "shared"}
 

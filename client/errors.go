@@ -124,7 +124,11 @@ func explain(s *status.Status) string {
 	if Reason(err) == pb.ErrorReason_ERROR_REASON_UNSPECIFIED {
 		switch s.Code() {
 		case codes.Unavailable:
-			text = "no daemon answers: " + text + "; is accelfabd running, and is this its address"
+			hint := "is accelfabd running, and is this its address"
+			if strings.Contains(text, "permission denied") {
+				hint = "this user may not open the socket: only the daemon's user and group may"
+			}
+			text = "no daemon answers: " + text + "; " + hint
 		case codes.DeadlineExceeded:
 			text = "the daemon did not answer in time: " + text
 		case codes.Unimplemented:

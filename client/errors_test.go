@@ -53,6 +53,8 @@ func TestErrors(t *testing.T) {
 		{"bare status", status.Error(codes.NotFound, "gone"), 0, nil, nil, "gone"},
 		{"no daemon", fmt.Errorf("phase read, q1: %w", status.Error(codes.Unavailable, "refused")), 0, nil, nil,
 			"phase read, q1: no daemon answers: refused; is accelfabd running, and is this its address"},
+		{"no right to the socket", fmt.Errorf("phase read, q1: %w", status.Error(codes.Unavailable, "permission denied")), 0, nil, nil,
+			"phase read, q1: no daemon answers: permission denied; this user may not open the socket: only the daemon's user and group may"},
 		{"a daemon that is ending", clienttest.Refusal{Code: codes.Unavailable, Reason: pb.ErrorReason_ERROR_REASON_DEVICE_UNAVAILABLE, Message: "the daemon is ending"}.Err(),
 			pb.ErrorReason_ERROR_REASON_DEVICE_UNAVAILABLE, nil, nil, "the daemon is ending"},
 		{"late", status.Error(codes.DeadlineExceeded, "context deadline exceeded"), 0, nil, nil, "the daemon did not answer in time: context deadline exceeded"},

@@ -9,7 +9,7 @@ import (
 	pb "github.com/accelfab/accelfab/proto/accelfab/v1"
 )
 
-// Two queue pairs of one session, on two nodes, are connected.
+// Two queue pairs on two nodes, each in a session of its node, are connected.
 func Example() {
 	ctx := context.Background()
 	near, err := client.Dial("")
@@ -17,7 +17,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer near.Close()
-	far, err := client.Dial("node-2:7470")
+	far, err := client.Dial("unix:///run/n2/accelfabd.sock")
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -16,6 +16,11 @@ func DefaultTarget() string {
 	if s := os.Getenv("ACCELFAB_SERVER"); s != "" {
 		return s
 	}
+	return DefaultSocket()
+}
+
+// DefaultSocket is the target of the daemon that this user runs with defaults.
+func DefaultSocket() string {
 	return "unix://" + filepath.Join(runDir(os.Getuid(), os.Getenv("XDG_RUNTIME_DIR")), "accelfabd.sock")
 }
 

@@ -164,7 +164,7 @@ soft-0/q1  ERR    RC    soft-0/8  soft-0/pd1  ::ffff:127.64.0.9 0x11  -       40
 `
 	completionTable = `
 SEQUENCE  WR ID  OPCODE      STATUS   BYTES  MESSAGE
-7         1      RDMA_WRITE  SUCCESS  0      -
+7         1      RDMA_WRITE  SUCCESS  -      -
 `
 )
 

@@ -258,12 +258,21 @@ func (w *workFlags) await(ctx context.Context, c *client.Client, qp string, afte
 	}
 }
 
+// bytesMoved is how much came: only receives, reads and atomics tell.
+func bytesMoved(c *pb.Completion) any {
+	switch c.GetOpcode() {
+	case pb.Completion_OPCODE_SEND, pb.Completion_OPCODE_RDMA_WRITE, pb.Completion_OPCODE_UNSPECIFIED:
+		return ""
+	}
+	return c.GetLengthBytes()
+}
+
 var completionColumns = []column[*pb.Completion]{
 	{"SEQUENCE", func(c *pb.Completion) any { return c.GetSequence() }},
 	{"WR ID", func(c *pb.Completion) any { return c.GetWrId() }},
 	{"OPCODE", func(c *pb.Completion) any { return enum(c.GetOpcode(), "OPCODE") }},
 	{"STATUS", func(c *pb.Completion) any { return enum(c.GetStatus(), "COMPLETION_STATUS") }},
-	{"BYTES", func(c *pb.Completion) any { return c.GetLengthBytes() }},
+	{"BYTES", bytesMoved},
 	{"MESSAGE", func(c *pb.Completion) any { return c.GetMessage() }},
 }
 

@@ -60,7 +60,7 @@ Exit status: 0 done, 1 refused or failed (one line says what, why and what to do
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	f := root.PersistentFlags()
-	f.StringVar(&a.server, "server", "", "daemon to ask, unix:///path or host:port\n(default $ACCELFAB_SERVER, else "+client.DefaultTarget()+")")
+	f.StringVar(&a.server, "server", "", "daemon to ask, unix:///path or host:port\n(default $ACCELFAB_SERVER, else "+client.DefaultSocket()+")")
 	f.StringVarP(&a.output, "output", "o", "table", "table, json or yaml")
 	f.DurationVar(&a.timeout, "timeout", 30*time.Second, "how long the daemon may take, beside what --wait says")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })

@@ -98,7 +98,7 @@ keeps it alive for its ttl; then all that it owns is destroyed.`,
 	f := cmd.Flags()
 	f.StringArrayVar(&claimed, "device", nil, "device to claim (repeatable)")
 	f.BoolVar(&exclusive, "exclusive", false, "let no other session claim these devices")
-	f.DurationVar(&ttl, "ttl", 0, "how long the session lives without a sign of life (default: the daemon's)")
+	f.DurationVar(&ttl, "ttl", 0, "how long the session lives after it was last kept alive (default: the daemon's)")
 	_ = cmd.RegisterFlagCompletionFunc("device", devices.complete(a))
 	return cmd
 }

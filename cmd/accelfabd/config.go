@@ -101,7 +101,7 @@ func (c *Config) merge(r io.Reader, given func(flag string) bool) error {
 	d := yaml.NewDecoder(r)
 	d.KnownFields(true)
 	if err := d.Decode(&file); err != nil && !errors.Is(err, io.EOF) {
-		return err
+		return errors.New(strings.ReplaceAll(err.Error(), "not found in type main.Config", "is no key; accelfabd --help lists them"))
 	}
 	byFlag := *c
 	*c = file

@@ -107,7 +107,7 @@ func TestEveryFlagIsAKeyAndYieldsToNone(t *testing.T) {
 func TestUnknownKeyIsNamed(t *testing.T) {
 	c := Config{}
 	err := c.merge(strings.NewReader("nodeid: x\n"), func(string) bool { return false })
-	if err == nil || !strings.Contains(err.Error(), "nodeid") {
+	if err == nil || !strings.Contains(err.Error(), "nodeid is no key") {
 		t.Errorf("got %v, want an error that names nodeid", err)
 	}
 }

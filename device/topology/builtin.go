@@ -34,7 +34,7 @@ func Names() []string {
 func Lookup(name string) (*Map, error) {
 	lower := strings.ToLower(name)
 	if !slices.Contains(Names(), lower) {
-		return nil, fmt.Errorf("topology %q is not known: use one of %s, or a map file",
+		return nil, fmt.Errorf("topology %q is not known: use one of %s (hls-1 only with a map file, as its cabling is not public), or a map file",
 			name, strings.Join(Names(), ", "))
 	}
 	data, err := maps.ReadFile("maps/" + lower + ".yaml")
