@@ -86,8 +86,14 @@ type Port struct {
 	GIDs       []GIDEntry
 	PeerModule int // by the port map; -1 where none or unknown
 	PeerPort   int
-	Counters   PortCounters
-	ChangedAt  time.Time // last change of State
+	Reason     string // for people: why the port is not active; "" where it is or nobody knows
+	// ReceiveBuffer is what the port can hold of packets that arrived and were
+	// not yet taken in, in bytes, and ReceiveBufferAsked what the driver would
+	// have it be; 0 where the driver does not tell.
+	ReceiveBuffer      int
+	ReceiveBufferAsked int
+	Counters           PortCounters
+	ChangedAt          time.Time // last change of State
 }
 
 // GIDEntry is an entry of a port's GID table. Empty entries are left out, so
@@ -118,12 +124,19 @@ type PortCounters struct {
 	QKeyViolations    uint64
 	WiringViolations  uint64 // packets from a port that is not cabled to this one
 	UnknownQPs        uint64 // packets for a queue pair that is not there or not ready
-	Malformed         uint64
-	IDsPredicted      uint64 // ICRC right with the predicted IP identification
-	IDsSolved         uint64 // identification had to be solved from the ICRC
-	ReceiverDrops     uint64 // dropped by the host for want of buffer
-	CongestionMarks   uint64 // packets that carried ECN congestion experienced
-	CNPsReceived      uint64
+	// What was dropped or refused for what it is, each packet once.
+	Truncated           uint64 // shorter than its headers and ICRC
+	UnsupportedVersions uint64 // BTH transport version that is not 0
+	UnknownOpcodes      uint64
+	Malformed           uint64 // bad pad, bytes where none may be, a length that does not fit the path MTU
+	RemoteAccessErrors  uint64 // requests refused for R_Key, range, rights or protection domain
+	InvalidRequests     uint64 // requests refused for what they ask
+	UnexpectedPackets   uint64 // answers to nothing, a state that takes none, a datagram without a receive
+	IDsPredicted        uint64 // ICRC right with the predicted IP identification
+	IDsSolved           uint64 // identification had to be solved from the ICRC
+	ReceiverDrops       uint64 // dropped by the host for want of buffer
+	CongestionMarks     uint64 // packets that carried ECN congestion experienced
+	CNPsReceived        uint64
 }
 
 // Event is a hint.

@@ -8,7 +8,7 @@ import (
 	"github.com/accelfab/accelfab/device/ib"
 )
 
-// keyedMemory is card memory as keys lead to it. It implements rc.Memory. Who
+// keyedMemory is card memory as keys lead to it. It implements transport.Memory. Who
 // calls Local or Remote holds regions.mu for reading until it is done with the
 // bytes.
 type keyedMemory struct {
@@ -16,12 +16,12 @@ type keyedMemory struct {
 	atomics sync.Mutex // all atomic operations of the card
 }
 
-// Local implements rc.Memory.
+// Local implements transport.Memory.
 func (m *keyedMemory) Local(pd device.PD, key ib.LKey, address uint64, length uint32, access ib.Access) ([]byte, bool) {
 	return m.byLKey[key].reach(pd, address, length, access)
 }
 
-// Remote implements rc.Memory.
+// Remote implements transport.Memory.
 func (m *keyedMemory) Remote(pd device.PD, key ib.RKey, address uint64, length uint32, access ib.Access) ([]byte, bool) {
 	return m.byRKey[key].reach(pd, address, length, access)
 }
@@ -39,7 +39,7 @@ func (r *region) reach(pd device.PD, address uint64, length uint32, access ib.Ac
 	return r.data[offset : offset+n : offset+n], true
 }
 
-// FetchAdd implements rc.Memory.
+// FetchAdd implements transport.Memory.
 func (m *keyedMemory) FetchAdd(word []byte, add uint64) (original uint64) {
 	m.atomics.Lock()
 	defer m.atomics.Unlock()
@@ -48,7 +48,7 @@ func (m *keyedMemory) FetchAdd(word []byte, add uint64) (original uint64) {
 	return original
 }
 
-// CompareSwap implements rc.Memory.
+// CompareSwap implements transport.Memory.
 func (m *keyedMemory) CompareSwap(word []byte, compare, swap uint64) (original uint64) {
 	m.atomics.Lock()
 	defer m.atomics.Unlock()

@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/accelfab/accelfab/device"
-	"github.com/accelfab/accelfab/device/soft/rc"
+	"github.com/accelfab/accelfab/device/soft/transport"
 )
 
 // completionQueue is the send and the receive completion queue of a queue pair,
@@ -22,7 +22,7 @@ type completionQueue struct {
 
 // take moves completions from a connection to the queue. It drops those that
 // find no room and says which queue is full, else "".
-func (q *completionQueue) take(conn *rc.Conn) (full string) {
+func (q *completionQueue) take(conn *transport.Conn) (full string) {
 	if q.first == len(q.entries) {
 		q.entries, q.first = q.entries[:0], 0
 	}

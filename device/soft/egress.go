@@ -29,7 +29,7 @@ func newPath(from, to netip.Addr, trafficClass, hopLimit uint8) path {
 }
 
 // batch gathers packets of one queue pair and sends them in few calls. It
-// implements rc.Sink. Headers and payload are copied once, to here.
+// implements transport.Sink. Headers and payload are copied once, to here.
 type batch struct {
 	port *port
 	path *path
@@ -57,7 +57,7 @@ const maxPacket = ib.BTHLen + ib.AtomicETHLen + ib.AETHLen + 3 + ib.ICRCLen
 // packetsOf is how many packets of a path MTU a batch holds.
 func packetsOf(mtu ib.MTU) int { return min(maxDatagrams/(mtu.Bytes()+maxPacket), maxSegments) }
 
-// Send implements rc.Sink.
+// Send implements transport.Sink.
 func (t *batch) Send(p *ib.Packet) {
 	start := len(t.b)
 	t.b = p.Append(t.b)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/accelfab/accelfab/device"
 	"github.com/accelfab/accelfab/device/ib"
-	"github.com/accelfab/accelfab/device/soft/rc"
+	"github.com/accelfab/accelfab/device/soft/transport"
 )
 
 // queuePair is one queue pair: its transport and what drives it.
@@ -23,7 +23,7 @@ type queuePair struct {
 	mu    sync.Mutex
 	info  device.QueuePair
 	pkey  ib.PKey
-	conn  *rc.Conn // nil once destroyed
+	conn  *transport.Conn // nil once destroyed
 	path  path
 	alarm time.Time // when the timers will call; zero: not at all
 
@@ -166,7 +166,7 @@ func (qp *queuePair) post(requests []device.WorkRequest) error {
 }
 
 // add adds what happened on a queue pair of the port.
-func (c *counters) add(n rc.Counters) {
+func (c *counters) add(n transport.Counters) {
 	for _, e := range [...]struct {
 		total *atomic.Uint64
 		n     uint64

@@ -10,7 +10,7 @@ import (
 
 	"github.com/accelfab/accelfab/device"
 	"github.com/accelfab/accelfab/device/ib"
-	"github.com/accelfab/accelfab/device/soft/rc"
+	"github.com/accelfab/accelfab/device/soft/transport"
 )
 
 // Capacities of a queue pair that does not ask.
@@ -207,7 +207,7 @@ func (c *card) makeQueuePair(p *port, spec *device.QueuePairSpec, now time.Time)
 		SendWR: spec.SendWR, RecvWR: spec.RecvWR, SGE: spec.SGE, GIDIndex: -1,
 	}
 	qp.completions.maxSends, qp.completions.maxReceive = spec.SendWR, spec.RecvWR
-	qp.conn = rc.New(rc.Config{
+	qp.conn = transport.New(transport.Config{
 		Memory: &c.keyed, PD: spec.PD, QPN: qpn, SendWR: spec.SendWR, RecvWR: spec.RecvWR, SGE: spec.SGE,
 		Window: p.window(),
 	})

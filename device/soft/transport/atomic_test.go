@@ -1,4 +1,4 @@
-package rc_test
+package transport_test
 
 import (
 	"encoding/binary"

@@ -1,4 +1,4 @@
-package rc_test
+package transport_test
 
 import (
 	"testing"
@@ -6,7 +6,7 @@ import (
 
 	"github.com/accelfab/accelfab/device"
 	"github.com/accelfab/accelfab/device/ib"
-	"github.com/accelfab/accelfab/device/soft/rc"
+	"github.com/accelfab/accelfab/device/soft/transport"
 )
 
 func TestErrFlushesAllWorkInOrder(t *testing.T) {
@@ -179,7 +179,7 @@ func TestMSNCountsMessagesAndAcksAreCoalesced(t *testing.T) {
 // counting is a Sink and a driver without a network: what one end sends the
 // other has received when Send returns.
 type counting struct {
-	to      *rc.Conn
+	to      *transport.Conn
 	w       *wire
 	packets int
 }
@@ -235,8 +235,8 @@ func TestAnIdleQueuePairIsSmall(t *testing.T) {
 	}
 }
 
-func newIdle() *rc.Conn {
-	c := rc.New(rc.Config{SendWR: 4096, RecvWR: 4096, SGE: 16})
+func newIdle() *transport.Conn {
+	c := transport.New(transport.Config{SendWR: 4096, RecvWR: 4096, SGE: 16})
 	c.Modify(time.Time{}, device.ToInit{})
 	c.Modify(time.Time{}, device.ToRTR{PathMTU: ib.MTU4096, MaxDestRDAtomic: 16})
 	c.Modify(time.Time{}, device.ToRTS{MaxRDAtomic: 16})

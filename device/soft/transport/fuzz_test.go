@@ -1,4 +1,4 @@
-package rc_test
+package transport_test
 
 import (
 	"bytes"
@@ -7,7 +7,7 @@ import (
 
 	"github.com/accelfab/accelfab/device"
 	"github.com/accelfab/accelfab/device/ib"
-	"github.com/accelfab/accelfab/device/soft/rc"
+	"github.com/accelfab/accelfab/device/soft/transport"
 )
 
 // script reads decisions from fuzzed bytes; after their end all are 0.
@@ -33,7 +33,7 @@ type rig struct {
 }
 
 type rigEnd struct {
-	*rc.Conn
+	*transport.Conn
 	memory       fakeMemory
 	open, closed *region
 	arena        []byte // what open and its guards lie in
@@ -57,7 +57,7 @@ func newRig(t *testing.T, s script) *rig {
 		e.open = e.memory.add(0, all)
 		e.open.data = e.arena[rigGuard:][:rigOpen:rigOpen]
 		e.closed = e.memory.add(rigOpen, ib.RemoteRead)
-		e.Conn = rc.New(rc.Config{Memory: &e.memory, PD: pd, QPN: qpn(i), SendWR: 8, RecvWR: 8, SGE: 2, Window: rigWindow})
+		e.Conn = transport.New(transport.Config{Memory: &e.memory, PD: pd, QPN: qpn(i), SendWR: 8, RecvWR: 8, SGE: 2, Window: rigWindow})
 		r.ends[i] = e
 	}
 	for i, e := range r.ends {

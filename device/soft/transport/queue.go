@@ -1,4 +1,4 @@
-package rc
+package transport
 
 // queue is a ring of work. It grows as it is used, up to its limit, so that an
 // idle queue pair costs nothing; entries are used again with the memory that

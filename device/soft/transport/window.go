@@ -1,4 +1,4 @@
-package rc
+package transport
 
 // window bounds the packets that are outstanding. Going back wastes what was
 // sent after the lost packet, so a wire that loses wants a small window and one

@@ -1,4 +1,4 @@
-package rc_test
+package transport_test
 
 import (
 	"container/heap"
@@ -10,7 +10,7 @@ import (
 
 	"github.com/accelfab/accelfab/device"
 	"github.com/accelfab/accelfab/device/ib"
-	"github.com/accelfab/accelfab/device/soft/rc"
+	"github.com/accelfab/accelfab/device/soft/transport"
 )
 
 const pd device.PD = 7
@@ -114,12 +114,12 @@ type options struct {
 
 // end is one side of a wire.
 type end struct {
-	*rc.Conn
+	*transport.Conn
 	w      *wire
 	index  int
 	memory fakeMemory
 	done   []device.Completion
-	total  rc.Counters
+	total  transport.Counters
 }
 
 // A verdict says what a wire does to a packet.
@@ -201,7 +201,7 @@ func newWire(t testing.TB, o options) *wire {
 	w.start = w.now
 	for i := range w.ends {
 		e := &end{w: w, index: i}
-		e.Conn = rc.New(rc.Config{
+		e.Conn = transport.New(transport.Config{
 			Memory: &e.memory, PD: pd, QPN: qpn(i), SendWR: o.queue, RecvWR: o.queue, SGE: 4, Window: o.window,
 		})
 		w.ends[i] = e
@@ -219,7 +219,7 @@ func newWire(t testing.TB, o options) *wire {
 
 func qpn(i int) ib.QPN { return ib.QPN(0x11 + i) }
 
-// Send implements rc.Sink for the end that transmits.
+// Send implements transport.Sink for the end that transmits.
 func (w *wire) Send(p *ib.Packet) {
 	from := w.sender
 	if p.DestQP != qpn(1-from) || p.PKey != ib.DefaultPKey {

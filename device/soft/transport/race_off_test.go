@@ -1,6 +1,6 @@
 //go:build !race
 
-package rc_test
+package transport_test
 
 // raceEnabled makes the largest transfers smaller.
 const raceEnabled = false

@@ -1,4 +1,4 @@
-// Package rc is the reliable connected transport of the software RoCE NIC, as
+// Package transport is the transport of the software RoCE NIC, as
 // state machines without a clock, a socket, a lock or a goroutine.
 //
 // A Conn is the transport half of one queue pair. Work is posted to it, packets
@@ -39,4 +39,4 @@
 //
 // Where the specification leaves a choice, the behaviour of Linux Soft-RoCE
 // (drivers/infiniband/sw/rxe) decided.
-package rc
+package transport
