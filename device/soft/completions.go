@@ -20,14 +20,14 @@ type completionQueue struct {
 	arrived              chan struct{} // closed when something arrives; nil: nobody waits
 }
 
-// take moves completions from a connection to the queue. It drops those that
+// take moves completions from the transport to the queue. It drops those that
 // find no room and says which queue is full, else "".
-func (q *completionQueue) take(conn *transport.Conn) (full string) {
+func (q *completionQueue) take(from *transport.QueuePair) (full string) {
 	if q.first == len(q.entries) {
 		q.entries, q.first = q.entries[:0], 0
 	}
 	start := len(q.entries)
-	q.entries = conn.Completions(q.entries)
+	q.entries = from.Completions(q.entries)
 	kept := q.entries[:start]
 	for _, c := range q.entries[start:] {
 		switch {
@@ -139,7 +139,7 @@ func (qp *queuePair) pop(limit int) ([]device.Completion, <-chan struct{}) {
 	qp.mu.Lock()
 	defer qp.mu.Unlock()
 	list := qp.completions.pop(limit)
-	if len(list) > 0 || qp.conn == nil {
+	if len(list) > 0 || qp.transport == nil {
 		return list, closedChannel
 	}
 	return nil, qp.completions.wait()

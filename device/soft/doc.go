@@ -21,7 +21,7 @@
 //
 // # Inside
 //
-// What RC does with packets is decided in package rc, which knows no socket and
+// What becomes of packets is decided in package transport, which knows no socket and
 // no clock. Here is what drives it: a goroutine for each connected port that
 // receives, one for each card that keeps time, and callers who post. They meet
 // at the lock of a queue pair, under which packets are also sent, so that a

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/accelfab/accelfab/device"
 	"github.com/accelfab/accelfab/device/ib"
 )
 
@@ -28,19 +29,46 @@ func newPath(from, to netip.Addr, trafficClass, hopLimit uint8) path {
 	}
 }
 
+// router finds the paths of datagrams. It keeps the last one, as datagrams
+// mostly go where those before them went.
+type router struct {
+	port         *port
+	gidIndex     int // -1: the first entry of the destination's family
+	trafficClass uint8
+	hopLimit     uint8
+
+	gid  ib.GID
+	last *path
+}
+
+// path gives the path to a GID, nil if there is none.
+func (r *router) path(to ib.GID) *path {
+	if r.last != nil && r.gid == to {
+		return r.last
+	}
+	if r.port.checkDatagram(r.gidIndex, to) != nil {
+		return nil
+	}
+	p := newPath(r.port.addr, to.Addr(), r.trafficClass, r.hopLimit)
+	r.gid, r.last = to, &p
+	return r.last
+}
+
 // batch gathers packets of one queue pair and sends them in few calls. It
 // implements transport.Sink. Headers and payload are copied once, to here.
 type batch struct {
-	port *port
-	path *path
-	b    []byte
-	runs []run
-	oob  []byte
+	port   *port
+	path   *path   // of connected queue pairs
+	router *router // of UD ones
+	b      []byte
+	runs   []run
+	oob    []byte
 }
 
 // run is packets that leave in one call: all of one size but the last, which
 // may be shorter. Packet i of it gets the IP identification i.
 type run struct {
+	path    *path
 	end     int // in batch.b
 	segment int // bytes of a packet
 	count   int
@@ -58,12 +86,18 @@ const maxPacket = ib.BTHLen + ib.AtomicETHLen + ib.AETHLen + 3 + ib.ICRCLen
 func packetsOf(mtu ib.MTU) int { return min(maxDatagrams/(mtu.Bytes()+maxPacket), maxSegments) }
 
 // Send implements transport.Sink.
-func (t *batch) Send(p *ib.Packet) {
+func (t *batch) Send(p *ib.Packet, to *device.Datagram) {
+	path := t.path
+	if to != nil {
+		if path = t.router.path(to.GID); path == nil {
+			return // an address that is not reached from here: lost
+		}
+	}
 	start := len(t.b)
 	t.b = p.Append(t.b)
 	size := len(t.b) - start + ib.ICRCLen
-	r := t.runOf(size)
-	pseudo := t.path.pseudo
+	r := t.runOf(path, size)
+	pseudo := path.pseudo
 	pseudo.ID = uint16(r.count)
 	t.b = ib.AppendICRC(t.b, pseudo.ICRC(t.b[start:]))
 	r.end = len(t.b)
@@ -72,13 +106,13 @@ func (t *batch) Send(p *ib.Packet) {
 }
 
 // runOf gives the run that a packet of size bytes goes to.
-func (t *batch) runOf(size int) *run {
+func (t *batch) runOf(path *path, size int) *run {
 	if n := len(t.runs); n > 0 && t.port.socket.segments.Load() {
-		if r := &t.runs[n-1]; !r.closed && size <= r.segment && r.count < maxSegments {
+		if r := &t.runs[n-1]; r.path == path && !r.closed && size <= r.segment && r.count < maxSegments {
 			return r
 		}
 	}
-	t.runs = append(t.runs, run{segment: size})
+	t.runs = append(t.runs, run{path: path, segment: size})
 	return &t.runs[len(t.runs)-1]
 }
 
@@ -96,16 +130,16 @@ func (t *batch) flush() {
 }
 
 func (t *batch) send(b []byte, r run) {
-	oob := t.path.oob
+	oob := r.path.oob
 	if r.count > 1 {
 		t.oob = appendSegment(append(t.oob[:0], oob...), r.segment)
 		oob = t.oob
 	}
-	err := t.port.socket.write(b, oob, t.path.to)
+	err := t.port.socket.write(b, oob, r.path.to)
 	if r.count > 1 && (errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.EIO) || errors.Is(err, syscall.EMSGSIZE)) {
 		// This interface does not cut calls into packets.
 		t.port.socket.segments.Store(false)
-		t.sendSingly(b, r.segment)
+		t.sendSingly(b, r)
 		return
 	}
 	if err == nil {
@@ -116,12 +150,12 @@ func (t *batch) send(b []byte, r run) {
 
 // sendSingly sends the packets of a run one a call, which gives each the IP
 // identification 0.
-func (t *batch) sendSingly(b []byte, segment int) {
+func (t *batch) sendSingly(b []byte, r run) {
 	for len(b) > 0 {
-		p := b[:min(segment, len(b))]
+		p := b[:min(r.segment, len(b))]
 		b = b[len(p):]
 		body, _, _ := ib.CutICRC(p)
-		binary.LittleEndian.PutUint32(p[len(body):], t.path.pseudo.ICRC(body))
-		t.send(p, run{segment: len(p), count: 1})
+		binary.LittleEndian.PutUint32(p[len(body):], r.path.pseudo.ICRC(body))
+		t.send(p, run{path: r.path, segment: len(p), count: 1})
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/accelfab/accelfab/device/ib"
+	"github.com/accelfab/accelfab/device/soft/transport"
 )
 
 // ecnMask is congestion experienced in the type of service of IP.
@@ -15,6 +16,7 @@ const ecnMask = 3
 type ingress struct {
 	port   *port
 	packet ib.Packet
+	from   transport.Arrival
 	lastID uint16 // IP identification of the packet before
 	drops  uint32 // as the socket last told
 }
@@ -45,6 +47,10 @@ func (in *ingress) take(b []byte, a arrival) {
 		Src: a.from.Addr().As4(), Dst: p.addr.As4(),
 		SrcPort: a.from.Port(), DstPort: ib.UDPPort, DontFragment: true,
 	}
+	in.from = transport.Arrival{
+		Src: ib.GIDFromAddr(a.from.Addr()), Dst: ib.GIDFromAddr(p.addr),
+		TrafficClass: a.tos, HopLimit: a.ttl,
+	}
 	now := time.Now()
 	var qp *queuePair
 	for i := uint16(0); len(b) > 0; i++ {
@@ -67,7 +73,8 @@ func (in *ingress) take(b []byte, a arrival) {
 				continue
 			}
 		}
-		qp.conn.Receive(now, &in.packet)
+		in.from.ID = in.lastID
+		qp.transport.Receive(now, &in.packet, &in.from)
 	}
 	if qp != nil {
 		qp.endReceive(now)

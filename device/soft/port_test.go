@@ -242,14 +242,14 @@ func TestWithoutSegmentation(t *testing.T) {
 	a, b := newEnd(t, ca, scaleOut(t, ca), 1<<20), newEnd(t, cb, scaleOut(t, cb), 1<<20)
 	bt := &batch{port: ca.ports[a.qp.Port], path: new(newPath(ca.ports[a.qp.Port].addr, cb.ports[b.qp.Port].addr, 0, 0))}
 	for range 4 {
-		bt.Send(&ib.Packet{BTH: ib.BTH{Opcode: ib.RCSendMiddle, PKey: ib.DefaultPKey, DestQP: b.qp.QPN}, Payload: make([]byte, 1024)})
+		bt.Send(&ib.Packet{BTH: ib.BTH{Opcode: ib.RCSendMiddle, PKey: ib.DefaultPKey, DestQP: b.qp.QPN}, Payload: make([]byte, 1024)}, nil)
 	}
 	if len(bt.runs) != 1 || bt.runs[0].count != 4 {
 		t.Fatalf("runs %+v", bt.runs)
 	}
 	p := cb.ports[b.qp.Port]
 	first := p.counters.read()
-	bt.sendSingly(bt.b, bt.runs[0].segment)
+	bt.sendSingly(bt.b, bt.runs[0])
 	if got := settled(t, p, first, 4); got.ICRCErrors != 0 || got.IDsSolved != 0 || got.UnknownQPs != 4 {
 		t.Errorf("counters %+v", got)
 	}
@@ -304,9 +304,9 @@ func TestACallThatTheKernelRefuses(t *testing.T) {
 	const count = 200 // above UDP_MAX_SEGMENTS of every kernel
 	cnp := ib.Packet{BTH: ib.BTH{Opcode: ib.CNP, PKey: ib.DefaultPKey}, Payload: make([]byte, 16)}
 	one := append(cnp.Append(nil), 0, 0, 0, 0) // the CRC is made when it leaves
-	bt := &batch{port: from, path: new(newPath(from.addr, to.addr, 0, 0))}
+	bt := &batch{port: from}
 	first := to.counters.read()
-	bt.send(bytes.Repeat(one, count), run{segment: len(one), count: count})
+	bt.send(bytes.Repeat(one, count), run{path: new(newPath(from.addr, to.addr, 0, 0)), segment: len(one), count: count})
 	if got := settled(t, to, first, count); got.CNPsReceived != count {
 		t.Errorf("counters %+v", got)
 	}

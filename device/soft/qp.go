@@ -20,12 +20,13 @@ type queuePair struct {
 	// without the lock, to turn packets away early.
 	peer atomic.Pointer[peer]
 
-	mu    sync.Mutex
-	info  device.QueuePair
-	pkey  ib.PKey
-	conn  *transport.Conn // nil once destroyed
-	path  path
-	alarm time.Time // when the timers will call; zero: not at all
+	mu        sync.Mutex
+	info      device.QueuePair
+	pkey      ib.PKey
+	transport *transport.QueuePair // nil once destroyed
+	path      path                 // of a connected one
+	router    router               // of a UD one
+	alarm     time.Time            // when the timers will call; zero: not at all
 
 	completions completionQueue
 }
@@ -63,12 +64,12 @@ func (qp *queuePair) endReceive(now time.Time) {
 func (qp *queuePair) alarmed(at time.Time) {
 	qp.mu.Lock()
 	defer qp.mu.Unlock()
-	if qp.conn == nil || !qp.alarm.Equal(at) {
+	if qp.transport == nil || !qp.alarm.Equal(at) {
 		return // destroyed, or an earlier alarm took its place
 	}
 	qp.alarm = time.Time{}
 	now := time.Now()
-	qp.conn.Expire(now)
+	qp.transport.Expire(now)
 	qp.transmit(now)
 	qp.settle()
 }
@@ -80,21 +81,21 @@ func (qp *queuePair) transmit(now time.Time) {
 		return // not connected. In ERR a last NAK may still leave.
 	}
 	t := batches.Get().(*batch)
-	t.port, t.path = qp.port, &qp.path
+	t.port, t.path, t.router = qp.port, &qp.path, &qp.router
 	budget := packetsOf(qp.info.PathMTU)
 	more := true
 	for range rounds {
 		qp.card.regions.mu.RLock()
-		more = qp.conn.Transmit(now, t, budget)
+		more = qp.transport.Transmit(now, t, budget)
 		qp.card.regions.mu.RUnlock()
 		t.flush()
 		if !more {
 			break
 		}
 	}
-	t.port, t.path = nil, nil
+	t.port, t.path, t.router = nil, nil, nil
 	batches.Put(t)
-	at := qp.conn.Deadline()
+	at := qp.transport.Deadline()
 	if more {
 		at = now
 	}
@@ -107,15 +108,15 @@ func (qp *queuePair) transmit(now time.Time) {
 // settle delivers completions and counters, and notices a failure. The lock is
 // held.
 func (qp *queuePair) settle() {
-	qp.port.add(qp.conn.TakeCounters())
-	if full := qp.completions.take(qp.conn); full != "" && qp.conn.State() != ib.Err {
-		qp.conn.Modify(time.Now(), device.ToErr{})
-		qp.completions.take(qp.conn) // flushes that find no room are lost
+	qp.port.add(qp.transport.TakeCounters())
+	if full := qp.completions.take(qp.transport); full != "" && qp.transport.State() != ib.Err {
+		qp.transport.Modify(time.Now(), device.ToErr{})
+		qp.completions.take(qp.transport) // flushes that find no room are lost
 		qp.fail(ib.GeneralErr, full)
 		return
 	}
-	if qp.conn.State() == ib.Err && qp.info.State != ib.Err {
-		status, reason := qp.conn.Failure()
+	if qp.transport.State() == ib.Err && qp.info.State != ib.Err {
+		status, reason := qp.transport.Failure()
 		qp.fail(status, reason)
 	}
 }
@@ -135,7 +136,7 @@ func (qp *queuePair) destroy() {
 	qp.mu.Lock()
 	defer qp.mu.Unlock()
 	qp.peer.Store(nil)
-	qp.conn = nil
+	qp.transport = nil
 	qp.completions.close()
 }
 
@@ -143,7 +144,7 @@ func (qp *queuePair) destroy() {
 func (qp *queuePair) post(requests []device.WorkRequest) error {
 	qp.mu.Lock()
 	defer qp.mu.Unlock()
-	if qp.conn == nil {
+	if qp.transport == nil {
 		return fmt.Errorf("queue pair: %w", device.ErrNotFound)
 	}
 	var refused error
@@ -151,9 +152,9 @@ func (qp *queuePair) post(requests []device.WorkRequest) error {
 		wr := &requests[i]
 		var err error
 		if wr.Opcode == device.WorkRecv {
-			err = qp.conn.PostRecv(wr)
+			err = qp.transport.PostRecv(wr)
 		} else {
-			err = qp.conn.PostSend(wr)
+			err = qp.transport.PostSend(wr)
 		}
 		if err != nil {
 			refused = &device.PostError{Index: i, Err: err}

@@ -207,8 +207,8 @@ func (c *card) makeQueuePair(p *port, spec *device.QueuePairSpec, now time.Time)
 		SendWR: spec.SendWR, RecvWR: spec.RecvWR, SGE: spec.SGE, GIDIndex: -1,
 	}
 	qp.completions.maxSends, qp.completions.maxReceive = spec.SendWR, spec.RecvWR
-	qp.conn = transport.New(transport.Config{
-		Memory: &c.keyed, PD: spec.PD, QPN: qpn, SendWR: spec.SendWR, RecvWR: spec.RecvWR, SGE: spec.SGE,
+	qp.transport = transport.New(transport.Config{
+		Type: spec.Type, Memory: &c.keyed, PD: spec.PD, QPN: qpn, SendWR: spec.SendWR, RecvWR: spec.RecvWR, SGE: spec.SGE,
 		Window: p.window(),
 	})
 	if err := qp.steps(spec.Steps, now); err != nil {

@@ -86,6 +86,9 @@ func (s *socket) setOptions(fd int) error {
 	if err := unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_RECVTOS, 1); err != nil {
 		return fmt.Errorf("IP_RECVTOS: %w", err)
 	}
+	if err := unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_RECVTTL, 1); err != nil {
+		return fmt.Errorf("IP_RECVTTL: %w", err)
+	}
 	// Both are faster ways of what also goes without.
 	s.segments.Store(unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_SEGMENT, 0) == nil)
 	_ = unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_GRO, 1)
@@ -97,6 +100,7 @@ type arrival struct {
 	from    netip.AddrPort
 	segment int    // bytes of each datagram but the last
 	tos     uint8  // type of service of the first
+	ttl     uint8  // time to live of the first
 	drops   uint32 // datagrams that the kernel had no room for since the socket was opened, as far as told
 }
 
@@ -121,6 +125,8 @@ func (s *socket) read(b []byte) (n int, a arrival, err error) {
 			a.drops = binary.NativeEndian.Uint32(data)
 		case header.Level == unix.IPPROTO_IP && header.Type == unix.IP_TOS && len(data) >= 1:
 			a.tos = data[0]
+		case header.Level == unix.IPPROTO_IP && header.Type == unix.IP_TTL && len(data) >= 4:
+			a.ttl = uint8(binary.NativeEndian.Uint32(data))
 		}
 	}
 	return n, a, nil

@@ -17,7 +17,7 @@ func (qp *queuePair) steps(steps []device.Transition, now time.Time) error {
 	qp.mu.Lock()
 	defer qp.mu.Unlock()
 	for _, t := range steps {
-		if qp.conn == nil {
+		if qp.transport == nil {
 			return fmt.Errorf("queue pair: %w", device.ErrNotFound)
 		}
 		if err := qp.step(t, now); err != nil {
@@ -65,7 +65,7 @@ func (qp *queuePair) step(t device.Transition, now time.Time) error {
 			return err
 		}
 	}
-	qp.conn.Modify(now, t)
+	qp.transport.Modify(now, t)
 	qp.info.State = t.Target()
 	qp.moved(t)
 	qp.transmit(now)
@@ -155,6 +155,18 @@ func (p *port) checkGIDs(index int, remote ib.GID) error {
 		return fmt.Errorf("gid_index %d: RoCE v2 over IPv6 on a software device: %w; use index %d", index, errors.ErrUnsupported, gidIPv4)
 	}
 	return nil
+}
+
+// checkDatagram says whether a datagram can go from the entry of the GID table
+// (-1: the first of the right family) to a remote GID.
+func (p *port) checkDatagram(index int, remote ib.GID) error {
+	if index < 0 {
+		index = gidIPv4
+	}
+	if err := p.checkGIDs(index, remote); err != nil {
+		return err
+	}
+	return p.checkCable(remote.Addr())
 }
 
 func family(g ib.GID) string {

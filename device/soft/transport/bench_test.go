@@ -21,7 +21,7 @@ func BenchmarkStream(b *testing.B) {
 				w := newWire(nil, options{mtu: mtu, window: 64})
 				local, target := w.ends[0].memory.add(size, all), w.ends[1].memory.add(size, all)
 				wr := device.WorkRequest{Opcode: op.code, SGL: local.sge(0, size), RemoteAddr: target.base, RKey: target.rkey, Signaled: true}
-				forth, back := &counting{to: w.ends[1].Conn, w: w}, &counting{to: w.ends[0].Conn, w: w}
+				forth, back := &counting{to: w.ends[1].QueuePair, w: w}, &counting{to: w.ends[0].QueuePair, w: w}
 				done := make([]device.Completion, 0, 4)
 				b.SetBytes(size)
 				b.ReportAllocs()

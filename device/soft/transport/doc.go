@@ -1,10 +1,10 @@
 // Package transport is the transport of the software RoCE NIC, as
 // state machines without a clock, a socket, a lock or a goroutine.
 //
-// A Conn is the transport half of one queue pair. Work is posted to it, packets
+// A QueuePair is the transport half of one queue pair. Work is posted to it, packets
 // that arrived for it are handed to Receive, and Transmit gives the packets
 // that should leave to a Sink. Time is an argument; Deadline says when Expire
-// wants to be called. So the driver of a Conn decides about batching and
+// wants to be called. So the driver of a QueuePair decides about batching and
 // scheduling, and a test can lose, repeat and reorder packets at will.
 //
 // Inside are two machines that share nothing but the queue pair's state:
@@ -33,7 +33,7 @@
 //
 // Limits: credits are advertised as 31, which turns end-to-end flow control
 // off. SEND with invalidate is refused as an invalid request. There is no path
-// migration. A Conn never enters SQE, which RC does not have. Checking the
+// migration. A QueuePair never enters SQE, which RC does not have. Checking the
 // P_Key of what arrives, the size of completion queues and the legality of
 // transitions are the caller's.
 //

@@ -4,16 +4,16 @@ import "github.com/accelfab/accelfab/device/ib"
 
 // Outstanding counts the packets that the requester has outstanding, READ
 // responses included.
-func (c *Conn) Outstanding() int { return c.requester.outstanding() }
+func (c *QueuePair) Outstanding() int { return c.requester.outstanding() }
 
 // WindowSize is the present window in packets.
-func (c *Conn) WindowSize() int { return c.requester.window.size }
+func (c *QueuePair) WindowSize() int { return c.requester.window.size }
 
 // Una is the oldest PSN that is not acknowledged.
-func (c *Conn) Una() ib.PSN { return c.requester.una }
+func (c *QueuePair) Una() ib.PSN { return c.requester.una }
 
 // Expected is the PSN that the responder expects.
-func (c *Conn) Expected() ib.PSN { return c.responder.expected }
+func (c *QueuePair) Expected() ib.PSN { return c.responder.expected }
 
 // Queued counts the work in both queues.
-func (c *Conn) Queued() int { return c.requester.work.count + c.responder.work.count }
+func (c *QueuePair) Queued() int { return c.requester.work.count + c.responder.work.count }

@@ -16,7 +16,7 @@ import (
 func (w *wire) raw(p ib.Packet) (answers []ib.Packet) {
 	w.t.Helper()
 	p.PKey, p.DestQP, p.AckReq = ib.DefaultPKey, qpn(1), true
-	w.ends[1].Receive(w.now, &p)
+	w.ends[1].Receive(w.now, &p, nil)
 	w.sender = 1
 	w.fate = func(_ int, p *ib.Packet) verdict {
 		answers = append(answers, *p)

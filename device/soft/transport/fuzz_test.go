@@ -33,7 +33,7 @@ type rig struct {
 }
 
 type rigEnd struct {
-	*transport.Conn
+	*transport.QueuePair
 	memory       fakeMemory
 	open, closed *region
 	arena        []byte // what open and its guards lie in
@@ -57,7 +57,7 @@ func newRig(t *testing.T, s script) *rig {
 		e.open = e.memory.add(0, all)
 		e.open.data = e.arena[rigGuard:][:rigOpen:rigOpen]
 		e.closed = e.memory.add(rigOpen, ib.RemoteRead)
-		e.Conn = transport.New(transport.Config{Memory: &e.memory, PD: pd, QPN: qpn(i), SendWR: 8, RecvWR: 8, SGE: 2, Window: rigWindow})
+		e.QueuePair = transport.New(transport.Config{Type: ib.RC, Memory: &e.memory, PD: pd, QPN: qpn(i), SendWR: 8, RecvWR: 8, SGE: 2, Window: rigWindow})
 		r.ends[i] = e
 	}
 	for i, e := range r.ends {
@@ -68,7 +68,7 @@ func newRig(t *testing.T, s script) *rig {
 	return r
 }
 
-func (r *rig) Send(p *ib.Packet) {
+func (r *rig) Send(p *ib.Packet, _ *device.Datagram) {
 	to := 1 - r.sender
 	if len(r.flight[to]) < 64 {
 		r.flight[to] = append(r.flight[to], p.Append(nil))
@@ -102,7 +102,7 @@ func (r *rig) play() {
 		}
 	case 3, 4:
 		p := r.packet(e)
-		e.Receive(r.now, &p)
+		e.Receive(r.now, &p, nil)
 	case 5, 6, 7:
 		r.sender = to
 		budget, before := r.s.byte()%32, len(r.flight[1-to])
@@ -117,7 +117,7 @@ func (r *rig) play() {
 			if err := p.Parse(f[i]); err != nil {
 				r.t.Fatalf("sent a packet that does not parse: %v", err)
 			}
-			e.Receive(r.now, &p)
+			e.Receive(r.now, &p, nil)
 			if b>>1%12 == 8 { // else it comes again
 				r.flight[to] = append(f[:i], f[i+1:]...)
 			}
@@ -203,9 +203,9 @@ func (r *rig) check(e *rigEnd) {
 	}
 }
 
-// FuzzConn plays a live pair: work is posted, packets are exchanged, lost,
+// FuzzQueuePair plays a live pair: work is posted, packets are exchanged, lost,
 // repeated and made up.
-func FuzzConn(f *testing.F) {
+func FuzzQueuePair(f *testing.F) {
 	// A SEND, a WRITE and a READ that go through, then made-up packets.
 	f.Add([]byte("\x04\xff\x01\x20\x01\x00\x0a\x10\x11\x00\x0b\x10\x10\x00\x00\x30\x03\x00\x0a\x10\x11\x00\x00\x30\x05\x00\x0a\x10\x11\x00\x0b\x10\x10\x00"))
 	f.Add([]byte("\x07\x06\x00\x19\x1f\x00\x20\x07\x07\x00\x19\x1f\x00\x20\x07\x08\x00\x08\x1f\x00\x20\x07\x0c\x00\x01\x00\x00\x10\x0b\x1f\x07\x14\x00\x01\x00\x00\x00\x07\x14\xf8\x01\x00\x00\x00\x0b\x1f"))

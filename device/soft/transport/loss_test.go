@@ -340,7 +340,7 @@ func TestAGapIsToldOnce(t *testing.T) {
 	w = newWire(t, options{})
 	b = w.ends[1]
 	b.recv(0, nil)
-	b.Receive(w.now, &ib.Packet{BTH: ib.BTH{Opcode: ib.RCSendOnly, PSN: 1}})
+	b.Receive(w.now, &ib.Packet{BTH: ib.BTH{Opcode: ib.RCSendOnly, PSN: 1}}, nil)
 	step(0, "0 ACK credits 31")
 }
 
@@ -360,7 +360,7 @@ func TestANAKThatComesTwiceIsHonouredOnce(t *testing.T) {
 		}
 	}
 	answer := func(op ib.Opcode, psn ib.PSN, s ib.Syndrome, payload int) {
-		a.Receive(w.now, &ib.Packet{BTH: ib.BTH{Opcode: op, PSN: psn}, AETH: ib.AETH{Syndrome: s}, Payload: make([]byte, payload)})
+		a.Receive(w.now, &ib.Packet{BTH: ib.BTH{Opcode: op, PSN: psn}, AETH: ib.AETH{Syndrome: s}, Payload: make([]byte, payload)}, nil)
 	}
 	nak := ib.Nak(ib.PSNSequenceError)
 	a.send(device.WorkRequest{Opcode: device.WorkWrite, SGL: local.sge(0, 2560)})

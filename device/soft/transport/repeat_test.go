@@ -64,7 +64,7 @@ func TestARepeatInTheMiddleOfAnAnswerGoesBackInIt(t *testing.T) {
 			BTH:       ib.BTH{Opcode: op, PSN: psn, AckReq: true},
 			RETH:      ib.RETH{VA: target.base, RKey: target.rkey, Length: uint32(packets) * 256},
 			AtomicETH: ib.AtomicETH{VA: target.base, RKey: target.rkey, Swap: 1},
-		})
+		}, nil)
 	}
 	var sent []ib.PSN
 	w.sender = 1
@@ -105,10 +105,10 @@ func TestRepeatsDoNotPileUp(t *testing.T) {
 		w.raw(ib.Packet{BTH: ib.BTH{Opcode: ib.RCRDMAReadRequest, PSN: psn}, RETH: ib.RETH{VA: target.base, RKey: target.rkey, Length: 1}})
 	}
 	for psn := range ib.PSN(100) {
-		b.Receive(w.now, &ib.Packet{BTH: ib.BTH{Opcode: ib.RCRDMAReadRequest, PSN: psn}, RETH: ib.RETH{VA: target.base, RKey: target.rkey, Length: 1}})
+		b.Receive(w.now, &ib.Packet{BTH: ib.BTH{Opcode: ib.RCRDMAReadRequest, PSN: psn}, RETH: ib.RETH{VA: target.base, RKey: target.rkey, Length: 1}}, nil)
 	}
 	// Nor do they take the place of a new one.
-	b.Receive(w.now, &ib.Packet{BTH: ib.BTH{Opcode: ib.RCRDMAReadRequest, PSN: 100}, RETH: ib.RETH{VA: target.base, RKey: target.rkey, Length: 1}})
+	b.Receive(w.now, &ib.Packet{BTH: ib.BTH{Opcode: ib.RCRDMAReadRequest, PSN: 100}, RETH: ib.RETH{VA: target.base, RKey: target.rkey, Length: 1}}, nil)
 	b.expectFailure(ib.Success, "")
 	n := 0
 	w.fate = func(int, *ib.Packet) verdict { n++; return lose }

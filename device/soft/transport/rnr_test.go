@@ -73,7 +73,7 @@ func TestANAKForAGapDoesNotCutTheRNRWaitShort(t *testing.T) {
 	w.fate = func(int, *ib.Packet) verdict { return lose }
 	a.Transmit(w.now, w, 10)
 	answer := func(s ib.Syndrome) {
-		a.Receive(w.now, &ib.Packet{BTH: ib.BTH{Opcode: ib.RCAcknowledge}, AETH: ib.AETH{Syndrome: s}})
+		a.Receive(w.now, &ib.Packet{BTH: ib.BTH{Opcode: ib.RCAcknowledge}, AETH: ib.AETH{Syndrome: s}}, nil)
 	}
 	answer(ib.RNRNak(14))
 	until := w.now.Add(ib.RNRTimer(14))

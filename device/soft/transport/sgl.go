@@ -16,7 +16,7 @@ func lengthOf(sgl []device.SGE) (n uint64) {
 // gather gives n bytes from offset of a list: device memory itself where they
 // are in one entry, else a copy in scratch. It returns the entry that is not
 // readable, nil if all went well. The list holds offset+n bytes.
-func (c *Conn) gather(sgl []device.SGE, offset, n uint32) (payload []byte, bad *device.SGE) {
+func (qp *QueuePair) gather(sgl []device.SGE, offset, n uint32) (payload []byte, bad *device.SGE) {
 	if n == 0 {
 		return nil, nil
 	}
@@ -27,17 +27,17 @@ func (c *Conn) gather(sgl []device.SGE, offset, n uint32) (payload []byte, bad *
 			continue
 		}
 		part := min(n, e.Length-offset)
-		b, ok := c.cfg.Memory.Local(c.cfg.PD, e.LKey, e.Address+uint64(offset), part, 0)
+		b, ok := qp.cfg.Memory.Local(qp.cfg.PD, e.LKey, e.Address+uint64(offset), part, 0)
 		switch {
 		case !ok:
 			return nil, e
 		case part == n && payload == nil:
 			return b, nil
 		case payload == nil:
-			if cap(c.scratch) < c.mtu {
-				c.scratch = make([]byte, 0, c.mtu)
+			if cap(qp.scratch) < qp.mtu {
+				qp.scratch = make([]byte, 0, qp.mtu)
 			}
-			payload = c.scratch[:0]
+			payload = qp.scratch[:0]
 		}
 		payload = append(payload, b...)
 		if n -= part; n == 0 {
@@ -50,7 +50,7 @@ func (c *Conn) gather(sgl []device.SGE, offset, n uint32) (payload []byte, bad *
 
 // scatter copies payload to offset of a list, which has room for it. It
 // returns the entry that is not writable, nil if all went well.
-func (c *Conn) scatter(sgl []device.SGE, offset uint32, payload []byte) (bad *device.SGE) {
+func (qp *QueuePair) scatter(sgl []device.SGE, offset uint32, payload []byte) (bad *device.SGE) {
 	for i := range sgl {
 		if len(payload) == 0 {
 			break
@@ -61,7 +61,7 @@ func (c *Conn) scatter(sgl []device.SGE, offset uint32, payload []byte) (bad *de
 			continue
 		}
 		part := min(uint32(len(payload)), e.Length-offset)
-		b, ok := c.cfg.Memory.Local(c.cfg.PD, e.LKey, e.Address+uint64(offset), part, ib.LocalWrite)
+		b, ok := qp.cfg.Memory.Local(qp.cfg.PD, e.LKey, e.Address+uint64(offset), part, ib.LocalWrite)
 		if !ok {
 			return e
 		}

@@ -122,7 +122,7 @@ func TestTransmitKeepsItsBudgetAndSaysWhetherThereIsMore(t *testing.T) {
 	turn(b, 0, 0, 0, true)
 	turn(b, 1, 1, 0, true) // the READ request
 	p := ib.Packet{BTH: ib.BTH{Opcode: ib.RCRDMAReadRequest}, RETH: ib.RETH{VA: target.base, RKey: target.rkey, Length: 10 * 256}}
-	b.Receive(w.now, &p)
+	b.Receive(w.now, &p, nil)
 	turn(b, 8, 4, 4, true)   // half each
 	turn(b, 12, 6, 6, false) // and the rest
 	turn(b, 12, 0, 0, false)
@@ -139,7 +139,7 @@ func TestAnswersToNothingAreDropped(t *testing.T) {
 		for op := ib.RCRDMAReadResponseFirst; op <= ib.RCAtomicAcknowledge; op++ {
 			for _, psn := range []ib.PSN{0, 1, 2, 100, 1 << 23, 1<<24 - 1} {
 				for _, s := range []ib.Syndrome{0x1f, 0x20, 0x60, 0x61, 0x62, 0x63, 0x64, 0x7f, 0xff} {
-					a.Receive(w.now, &ib.Packet{BTH: ib.BTH{Opcode: op, PSN: psn}, AETH: ib.AETH{Syndrome: s}})
+					a.Receive(w.now, &ib.Packet{BTH: ib.BTH{Opcode: op, PSN: psn}, AETH: ib.AETH{Syndrome: s}}, nil)
 					n++
 				}
 			}
@@ -179,19 +179,19 @@ func TestMSNCountsMessagesAndAcksAreCoalesced(t *testing.T) {
 // counting is a Sink and a driver without a network: what one end sends the
 // other has received when Send returns.
 type counting struct {
-	to      *transport.Conn
+	to      *transport.QueuePair
 	w       *wire
 	packets int
 }
 
-func (s *counting) Send(p *ib.Packet) {
+func (s *counting) Send(p *ib.Packet, _ *device.Datagram) {
 	s.packets++
-	s.to.Receive(s.w.now, p)
+	s.to.Receive(s.w.now, p, nil)
 }
 
 // stream writes one message and takes its completion.
 func stream(w *wire, wr *device.WorkRequest, forth, back *counting, done []device.Completion) bool {
-	a, b := w.ends[0].Conn, w.ends[1].Conn
+	a, b := w.ends[0].QueuePair, w.ends[1].QueuePair
 	if a.PostSend(wr) != nil {
 		return false
 	}
@@ -211,7 +211,7 @@ func TestAStreamOfWritesDoesNotAllocate(t *testing.T) {
 		if op == device.WorkFetchAdd {
 			wr.SGL = local.sge(0, 8)
 		}
-		forth, back := &counting{to: w.ends[1].Conn, w: w}, &counting{to: w.ends[0].Conn, w: w}
+		forth, back := &counting{to: w.ends[1].QueuePair, w: w}, &counting{to: w.ends[0].QueuePair, w: w}
 		done := make([]device.Completion, 0, 4)
 		ok := true
 		if n := testing.AllocsPerRun(20, func() { ok = stream(w, &wr, forth, back, done) && ok }); n != 0 || !ok {
@@ -235,7 +235,7 @@ func TestAnIdleQueuePairIsSmall(t *testing.T) {
 	}
 }
 
-func newIdle() *transport.Conn {
+func newIdle() *transport.QueuePair {
 	c := transport.New(transport.Config{SendWR: 4096, RecvWR: 4096, SGE: 16})
 	c.Modify(time.Time{}, device.ToInit{})
 	c.Modify(time.Time{}, device.ToRTR{PathMTU: ib.MTU4096, MaxDestRDAtomic: 16})

@@ -114,7 +114,7 @@ type options struct {
 
 // end is one side of a wire.
 type end struct {
-	*transport.Conn
+	*transport.QueuePair
 	w      *wire
 	index  int
 	memory fakeMemory
@@ -201,8 +201,8 @@ func newWire(t testing.TB, o options) *wire {
 	w.start = w.now
 	for i := range w.ends {
 		e := &end{w: w, index: i}
-		e.Conn = transport.New(transport.Config{
-			Memory: &e.memory, PD: pd, QPN: qpn(i), SendWR: o.queue, RecvWR: o.queue, SGE: 4, Window: o.window,
+		e.QueuePair = transport.New(transport.Config{
+			Type: ib.RC, Memory: &e.memory, PD: pd, QPN: qpn(i), SendWR: o.queue, RecvWR: o.queue, SGE: 4, Window: o.window,
 		})
 		w.ends[i] = e
 	}
@@ -220,7 +220,7 @@ func newWire(t testing.TB, o options) *wire {
 func qpn(i int) ib.QPN { return ib.QPN(0x11 + i) }
 
 // Send implements transport.Sink for the end that transmits.
-func (w *wire) Send(p *ib.Packet) {
+func (w *wire) Send(p *ib.Packet, _ *device.Datagram) {
 	from := w.sender
 	if p.DestQP != qpn(1-from) || p.PKey != ib.DefaultPKey {
 		w.t.Fatalf("%v sent to QPN %#x with P_Key %#x", p.Opcode, p.DestQP, p.PKey)
@@ -293,7 +293,7 @@ func (w *wire) step() bool {
 		if err := p.Parse(x.data); err != nil {
 			w.t.Fatalf("packet on the wire: %v", err)
 		}
-		w.ends[x.to].Receive(w.now, &p)
+		w.ends[x.to].Receive(w.now, &p, nil)
 		w.free = append(w.free, x.data)
 	}
 	for _, e := range w.ends {

@@ -8,8 +8,8 @@ import (
 )
 
 // Memory is what the keys of work requests and packets lead to. The slices
-// alias device memory and are used only until the Conn's method returns, so a
-// driver that holds its regions still while it calls a Conn needs no more.
+// alias device memory and are used only until the QueuePair's method returns, so a
+// driver that holds its regions still while it calls a QueuePair needs no more.
 // Every access looks its key up anew: a region that is deregistered in the
 // middle of a message fails the next packet. Lengths are at least 1 and at most
 // 2^31. An answer of false means that the key, the protection domain, the range
@@ -30,10 +30,21 @@ type Memory interface {
 	CompareSwap(word []byte, compare, swap uint64) (original uint64)
 }
 
-// A Sink takes packets to transmit. The packet and its payload, which may alias
-// device memory, are valid only during the call.
+// A Sink takes packets to transmit. The packet, its payload, which may alias
+// device memory, and the destination are valid only during the call.
 type Sink interface {
-	Send(p *ib.Packet)
+	// Send takes a packet for the peer that the queue pair is connected to or,
+	// of a UD queue pair, for the port that to names; to is nil for RC and UC.
+	Send(p *ib.Packet, to *device.Datagram)
+}
+
+// Arrival is what the network header of a packet said. UD queue pairs show it to
+// their user; RC and UC have no need of it.
+type Arrival struct {
+	Src, Dst     ib.GID
+	TrafficClass uint8
+	HopLimit     uint8
+	ID           uint16 // IPv4 identification
 }
 
 // DefaultWindow is the window, in packets, for a Config that does not say.
@@ -45,6 +56,7 @@ const MaxMessage = 1 << 31
 // Config is what a queue pair is made with. What it learns by transitions is
 // not here.
 type Config struct {
+	Type   ib.QPType
 	Memory Memory
 	PD     device.PD
 	QPN    ib.QPN // for texts only
@@ -60,7 +72,7 @@ type Config struct {
 // MaxWindow is the largest window in packets.
 const MaxWindow = 1 << 16
 
-// Counters count what happened on a Conn since they were last taken. The names
+// Counters count what happened on a QueuePair since they were last taken. The names
 // are those of device.PortCounters.
 type Counters struct {
 	AcksSent          uint64 // acknowledgements without data
@@ -77,9 +89,9 @@ type Counters struct {
 	Dropped uint64
 }
 
-// Conn is the transport half of one queue pair. Its methods must not be called
+// QueuePair is the transport half of one queue pair. Its methods must not be called
 // concurrently. It is made in RESET; Modify moves it.
-type Conn struct {
+type QueuePair struct {
 	cfg   Config
 	state ib.QPState
 
@@ -99,158 +111,158 @@ type Conn struct {
 	counters    Counters
 }
 
-// New makes a Conn in RESET.
-func New(cfg Config) *Conn {
+// New makes a QueuePair in RESET.
+func New(cfg Config) *QueuePair {
 	if cfg.Window <= 0 {
 		cfg.Window = DefaultWindow
 	}
 	cfg.Window = min(cfg.Window, MaxWindow)
-	c := &Conn{cfg: cfg}
-	c.requester.work.limit = cfg.SendWR
-	c.responder.work.limit = cfg.RecvWR
-	return c
+	qp := &QueuePair{cfg: cfg}
+	qp.requester.work.limit = cfg.SendWR
+	qp.responder.work.limit = cfg.RecvWR
+	return qp
 }
 
-// State is the present state. The Conn itself moves only to ERR.
-func (c *Conn) State() ib.QPState { return c.state }
+// State is the present state. The QueuePair itself moves only to ERR.
+func (qp *QueuePair) State() ib.QPState { return qp.state }
 
 // Failure gives the first error that took the queue pair to ERR and tells what
 // happened; Success and "" while there was none. ToErr is no failure.
-func (c *Conn) Failure() (ib.WCStatus, string) { return c.status, c.reason }
+func (qp *QueuePair) Failure() (ib.WCStatus, string) { return qp.status, qp.reason }
 
 // Modify carries out a transition. The caller has checked that it is legal
 // (ib.CheckTransition) and that its values are in range. Going to RESET drops
 // all work; going to ERR completes it with WRFlushErr; going from SQD to RTS
 // changes the state only.
-func (c *Conn) Modify(now time.Time, t device.Transition) {
+func (qp *QueuePair) Modify(now time.Time, t device.Transition) {
 	switch t := t.(type) {
 	case device.ToReset:
-		counters := c.counters
-		*c = *New(c.cfg)
-		c.counters = counters
+		counters := qp.counters
+		*qp = *New(qp.cfg)
+		qp.counters = counters
 		return
 	case device.ToInit:
-		c.pkey, c.access = t.PKey, t.Access
+		qp.pkey, qp.access = t.PKey, t.Access
 	case device.ToRTR:
-		c.remote = t.Remote.QPN
-		c.mtu = t.PathMTU.Bytes()
-		c.responder.start(t)
+		qp.remote = t.Remote.QPN
+		qp.mtu = t.PathMTU.Bytes()
+		qp.responder.start(t)
 	case device.ToRTS:
-		if c.state == ib.RTR {
-			c.requester.start(t, c.cfg.Window)
+		if qp.state == ib.RTR {
+			qp.requester.start(t, qp.cfg.Window)
 		}
 	case device.ToErr:
-		c.responder.stop()
-		c.flush()
+		qp.responder.stop()
+		qp.flush()
 	}
-	c.state = t.Target()
+	qp.state = t.Target()
 }
 
 // PostSend queues a request. The request and its list are copied. In ERR it
 // completes as flushed. The error is a *device.FieldError, a *device.LimitError
 // when the queue is full, or a *device.StateError for a state that takes none.
-func (c *Conn) PostSend(wr *device.WorkRequest) error {
-	switch c.state {
+func (qp *QueuePair) PostSend(wr *device.WorkRequest) error {
+	switch qp.state {
 	case ib.RTS, ib.SQD, ib.Err:
 	default:
-		return &device.StateError{State: c.state, Want: "RTS, SQD or ERR to post sends"}
+		return &device.StateError{State: qp.state, Want: "RTS, SQD or ERR to post sends"}
 	}
-	return c.postSend(wr)
+	return qp.postSend(wr)
 }
 
 // PostRecv queues a receive, from INIT on. Otherwise as PostSend.
-func (c *Conn) PostRecv(wr *device.WorkRequest) error {
-	if c.state == ib.Reset {
-		return &device.StateError{State: c.state, Want: "INIT or later to post receives"}
+func (qp *QueuePair) PostRecv(wr *device.WorkRequest) error {
+	if qp.state == ib.Reset {
+		return &device.StateError{State: qp.state, Want: "INIT or later to post receives"}
 	}
-	return c.postRecv(wr)
+	return qp.postRecv(wr)
 }
 
 // Receive takes a packet that arrived for this queue pair: its ICRC, P_Key and
-// source are right. The packet is not kept. What it calls for leaves with the
-// next Transmit.
-func (c *Conn) Receive(now time.Time, p *ib.Packet) {
+// source are right. Neither the packet nor from is kept; from may be nil for RC
+// and UC. What the packet calls for leaves with the next Transmit.
+func (qp *QueuePair) Receive(now time.Time, p *ib.Packet, from *Arrival) {
 	op := p.Opcode
-	receives := c.state == ib.RTR || c.state == ib.RTS || c.state == ib.SQD
-	sends := c.state == ib.RTS || c.state == ib.SQD
+	receives := qp.state == ib.RTR || qp.state == ib.RTS || qp.state == ib.SQD
+	sends := qp.state == ib.RTS || qp.state == ib.SQD
 	switch {
 	case op.Type() == ib.RC && op.IsRequest() && receives:
-		c.request(p)
+		qp.request(p)
 	case op.Type() == ib.RC && op.IsResponse() && sends:
-		c.response(now, p)
+		qp.response(now, p)
 	default:
-		c.counters.Dropped++
+		qp.counters.Dropped++
 	}
 }
 
 // Transmit gives up to budget packets to the sink. It reports whether more could
 // be sent at once. Answers come first, but when there are also requests they
 // take no more than half.
-func (c *Conn) Transmit(now time.Time, sink Sink, budget int) (more bool) {
-	requests := c.readyToSend()
+func (qp *QueuePair) Transmit(now time.Time, sink Sink, budget int) (more bool) {
+	requests := qp.readyToSend()
 	share := budget
 	if requests {
 		share = (budget + 1) / 2
 	}
-	budget -= c.sendResponses(sink, share)
+	budget -= qp.sendResponses(sink, share)
 	if requests {
-		budget -= c.sendRequests(now, sink, budget)
-		c.sendResponses(sink, budget)
+		budget -= qp.sendRequests(now, sink, budget)
+		qp.sendResponses(sink, budget)
 	}
-	return c.responder.answers.due() || c.readyToSend()
+	return qp.responder.answers.due() || qp.readyToSend()
 }
 
 // Deadline is the time at which Expire should be called, zero if there is none.
 // It may change with every call of another method.
-func (c *Conn) Deadline() time.Time {
-	if c.state != ib.RTS && c.state != ib.SQD {
+func (qp *QueuePair) Deadline() time.Time {
+	if qp.state != ib.RTS && qp.state != ib.SQD {
 		return time.Time{}
 	}
-	return c.requester.timers.deadline()
+	return qp.requester.timers.deadline()
 }
 
 // Expire lets time-outs happen that are due at now; it does nothing before the
 // Deadline. What it calls for leaves with the next Transmit.
-func (c *Conn) Expire(now time.Time) {
-	if d := c.Deadline(); !d.IsZero() && !now.Before(d) {
-		c.expire(now)
+func (qp *QueuePair) Expire(now time.Time) {
+	if d := qp.Deadline(); !d.IsZero() && !now.Before(d) {
+		qp.expire(now)
 	}
 }
 
 // Completions appends the completions since the last call to dst, in the order
 // of each queue.
-func (c *Conn) Completions(dst []device.Completion) []device.Completion {
-	dst = append(dst, c.completions...)
-	c.completions = c.completions[:0]
+func (qp *QueuePair) Completions(dst []device.Completion) []device.Completion {
+	dst = append(dst, qp.completions...)
+	qp.completions = qp.completions[:0]
 	return dst
 }
 
 // TakeCounters gives what was counted since the last call.
-func (c *Conn) TakeCounters() Counters {
-	counters := c.counters
-	c.counters = Counters{}
+func (qp *QueuePair) TakeCounters() Counters {
+	counters := qp.counters
+	qp.counters = Counters{}
 	return counters
 }
 
 // complete delivers a completion.
-func (c *Conn) complete(wc device.Completion) { c.completions = append(c.completions, wc) }
+func (qp *QueuePair) complete(wc device.Completion) { qp.completions = append(qp.completions, wc) }
 
 // fail notes the first failure and goes to ERR.
-func (c *Conn) fail(status ib.WCStatus, reason string) {
-	if c.status == ib.Success {
-		c.status, c.reason = status, reason
+func (qp *QueuePair) fail(status ib.WCStatus, reason string) {
+	if qp.status == ib.Success {
+		qp.status, qp.reason = status, reason
 	}
-	c.state = ib.Err
-	c.flush()
+	qp.state = ib.Err
+	qp.flush()
 }
 
 // flush completes all work as flushed.
-func (c *Conn) flush() {
-	c.requester.stop()
-	for w := c.requester.work.head(); w != nil; w = c.requester.work.head() {
-		c.completeSend(w, ib.WRFlushErr)
+func (qp *QueuePair) flush() {
+	qp.requester.stop()
+	for w := qp.requester.work.head(); w != nil; w = qp.requester.work.head() {
+		qp.completeSend(w, ib.WRFlushErr)
 	}
-	for w := c.responder.work.head(); w != nil; w = c.responder.work.head() {
-		c.completeRecv(w, device.Completion{Status: ib.WRFlushErr, Opcode: ib.WCRecv})
+	for w := qp.responder.work.head(); w != nil; w = qp.responder.work.head() {
+		qp.completeRecv(w, device.Completion{Status: ib.WRFlushErr, Opcode: ib.WCRecv})
 	}
 }

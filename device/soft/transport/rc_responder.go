@@ -59,81 +59,81 @@ func (r *responder) stop() {
 	r.answers.clear()
 }
 
-func (c *Conn) postRecv(wr *device.WorkRequest) error {
-	r := &c.responder
+func (qp *QueuePair) postRecv(wr *device.WorkRequest) error {
+	r := &qp.responder
 	length := lengthOf(wr.SGL)
 	switch {
 	case wr.Opcode != device.WorkRecv:
 		return &device.FieldError{Field: "opcode", Problem: fmt.Sprintf("%d is none of a receive queue", wr.Opcode)}
-	case len(wr.SGL) > c.cfg.SGE:
-		return &device.FieldError{Field: "sgl", Problem: fmt.Sprintf("has %d entries: at most %d", len(wr.SGL), c.cfg.SGE)}
+	case len(wr.SGL) > qp.cfg.SGE:
+		return &device.FieldError{Field: "sgl", Problem: fmt.Sprintf("has %d entries: at most %d", len(wr.SGL), qp.cfg.SGE)}
 	}
 	w := r.work.push()
 	if w == nil {
-		return &device.LimitError{Kind: "recv_wr", Asked: 1, Limit: uint64(c.cfg.RecvWR)}
+		return &device.LimitError{Kind: "recv_wr", Asked: 1, Limit: uint64(qp.cfg.RecvWR)}
 	}
 	w.id, w.length = wr.ID, length
 	w.sgl = append(w.sgl[:0], wr.SGL...)
-	if c.state == ib.Err {
-		c.completeRecv(w, device.Completion{Status: ib.WRFlushErr, Opcode: ib.WCRecv})
+	if qp.state == ib.Err {
+		qp.completeRecv(w, device.Completion{Status: ib.WRFlushErr, Opcode: ib.WCRecv})
 	}
 	return nil
 }
 
 // completeRecv completes the head of the receive queue.
-func (c *Conn) completeRecv(w *recvWork, wc device.Completion) {
+func (qp *QueuePair) completeRecv(w *recvWork, wc device.Completion) {
 	wc.ID, wc.Receive = w.id, true
-	c.complete(wc)
-	c.responder.work.pop()
+	qp.complete(wc)
+	qp.responder.work.pop()
 }
 
 // request takes a request of the peer.
-func (c *Conn) request(p *ib.Packet) {
-	r := &c.responder
+func (qp *QueuePair) request(p *ib.Packet) {
+	r := &qp.responder
 	if r.dead {
-		c.counters.Dropped++
+		qp.counters.Dropped++
 		return
 	}
 	switch ahead := p.PSN.Sub(r.expected); {
 	case ahead > 0:
-		c.counters.OutOfSequence++
+		qp.counters.OutOfSequence++
 		if !r.skipping {
 			r.skipping = true
 			r.answers.nak(ib.Nak(ib.PSNSequenceError), r.expected)
 		}
 		return
 	case ahead < 0:
-		c.counters.DuplicateRequests++
-		c.duplicate(p)
+		qp.counters.DuplicateRequests++
+		qp.duplicate(p)
 		return
 	}
 	r.skipping = false
 	r.answers.noNak()
-	f := c.check(p)
+	f := qp.check(p)
 	if f == noFault && r.needsRecv(p.Opcode) && r.work.count == 0 {
 		r.skipping = true
 		r.answers.nak(ib.RNRNak(r.rnrTimer), p.PSN)
 		return
 	}
 	if f == noFault {
-		f = c.execute(p)
+		f = qp.execute(p)
 	}
 	if f != noFault {
-		c.refuse(f, p.PSN, fmt.Sprintf("%v of PSN 0x%06x from QPN 0x%x", p.Opcode, p.PSN, c.remote))
+		qp.refuse(f, p.PSN, fmt.Sprintf("%v of PSN 0x%06x from QPN 0x%x", p.Opcode, p.PSN, qp.remote))
 	}
 }
 
 // refuse ends the connection for a fault of the request at psn.
-func (c *Conn) refuse(f fault, psn ib.PSN, what string) {
-	r := &c.responder
+func (qp *QueuePair) refuse(f fault, psn ib.PSN, what string) {
+	r := &qp.responder
 	row := faults[f]
 	r.dead = true
 	r.answers.nak(ib.Nak(row.nak), psn)
 	usesRecv := r.message.kind == sendMessage || f == faultRecvSpace || f == faultRecvMemory
 	if w := r.work.head(); w != nil && usesRecv {
-		c.completeRecv(w, device.Completion{Status: row.status, Opcode: ib.WCRecv})
+		qp.completeRecv(w, device.Completion{Status: row.status, Opcode: ib.WCRecv})
 	}
-	c.fail(row.status, "refused "+what+": "+row.text)
+	qp.fail(row.status, "refused "+what+": "+row.text)
 }
 
 // needsRecv reports whether a packet, in its place, needs a posted receive.
@@ -145,7 +145,7 @@ func isSend(op ib.Opcode) bool { return op <= ib.RCSendOnlyImm }
 
 // check looks at what does not depend on memory: the place of the packet in a
 // message, what the queue pair allows, and lengths.
-func (c *Conn) check(p *ib.Packet) fault {
+func (qp *QueuePair) check(p *ib.Packet) fault {
 	op, n := p.Opcode, len(p.Payload)
 	kind := noMessage // that op continues
 	if op.IsMiddle() || op.IsLast() {
@@ -155,17 +155,17 @@ func (c *Conn) check(p *ib.Packet) fault {
 		}
 	}
 	switch {
-	case kind != c.responder.message.kind:
+	case kind != qp.responder.message.kind:
 		return faultSequence
-	case op == ib.RCSendLastInvalidate, op == ib.RCSendOnlyInvalidate, c.access&needed(op) != needed(op):
+	case op == ib.RCSendLastInvalidate, op == ib.RCSendOnlyInvalidate, qp.access&needed(op) != needed(op):
 		return faultUnsupported
-	case (op.IsFirst() || op.IsMiddle()) && n != c.mtu, n > c.mtu, op.IsLast() && n == 0:
+	case (op.IsFirst() || op.IsMiddle()) && n != qp.mtu, n > qp.mtu, op.IsLast() && n == 0:
 		return faultLength
 	case op.HasRETH() && p.RETH.Length > MaxMessage:
 		return faultTooLong
 	case op.HasAtomicETH() && p.AtomicETH.VA%8 != 0:
 		return faultAlignment
-	case (op == ib.RCRDMAReadRequest || op.HasAtomicETH()) && !c.responder.answers.room():
+	case (op == ib.RCRDMAReadRequest || op.HasAtomicETH()) && !qp.responder.answers.room():
 		return faultResources
 	}
 	return noFault
@@ -185,19 +185,19 @@ func needed(op ib.Opcode) ib.Access {
 }
 
 // execute does what a request in its place asks for.
-func (c *Conn) execute(p *ib.Packet) fault {
-	r := &c.responder
+func (qp *QueuePair) execute(p *ib.Packet) fault {
+	r := &qp.responder
 	op := p.Opcode
 	var f fault
 	switch {
 	case op == ib.RCRDMAReadRequest:
-		return c.executeRead(p)
+		return qp.executeRead(p)
 	case op.HasAtomicETH():
-		return c.executeAtomic(p)
+		return qp.executeAtomic(p)
 	case isSend(op):
-		f = c.executeSend(p)
+		f = qp.executeSend(p)
 	default:
-		f = c.executeWrite(p)
+		f = qp.executeWrite(p)
 	}
 	if f != noFault {
 		return f
@@ -216,7 +216,7 @@ func (c *Conn) execute(p *ib.Packet) fault {
 			if !isSend(op) {
 				wc.Opcode = ib.WCRecvRDMAWithImm
 			}
-			c.completeRecv(r.work.head(), wc)
+			qp.completeRecv(r.work.head(), wc)
 		}
 	}
 	if p.AckReq {
@@ -231,16 +231,16 @@ func (r *responder) endMessage() {
 	r.msn = (r.msn + 1) & (1<<24 - 1)
 }
 
-func (c *Conn) executeSend(p *ib.Packet) fault {
-	m := &c.responder.message
-	w := c.responder.work.head()
+func (qp *QueuePair) executeSend(p *ib.Packet) fault {
+	m := &qp.responder.message
+	w := qp.responder.work.head()
 	if p.Opcode.IsFirst() || p.Opcode.IsOnly() {
 		*m = message{kind: sendMessage}
 	}
 	if uint64(m.done)+uint64(len(p.Payload)) > min(w.length, MaxMessage) {
 		return faultRecvSpace
 	}
-	if c.scatter(w.sgl, m.done, p.Payload) != nil {
+	if qp.scatter(w.sgl, m.done, p.Payload) != nil {
 		return faultRecvMemory
 	}
 	m.done += uint32(len(p.Payload))
@@ -249,8 +249,8 @@ func (c *Conn) executeSend(p *ib.Packet) fault {
 
 // executeWrite writes one packet. The whole range of a message is looked up
 // when it begins, and the part that a packet writes with every packet.
-func (c *Conn) executeWrite(p *ib.Packet) fault {
-	m := &c.responder.message
+func (qp *QueuePair) executeWrite(p *ib.Packet) fault {
+	m := &qp.responder.message
 	op, n := p.Opcode, uint32(len(p.Payload))
 	if op.IsFirst() || op.IsOnly() {
 		*m = message{kind: writeMessage, va: p.RETH.VA, rkey: p.RETH.RKey, total: p.RETH.Length}
@@ -265,7 +265,7 @@ func (c *Conn) executeWrite(p *ib.Packet) fault {
 		if op.IsFirst() {
 			part = m.total
 		}
-		b, ok := c.cfg.Memory.Remote(c.cfg.PD, m.rkey, m.va+uint64(m.done), part, ib.RemoteWrite)
+		b, ok := qp.cfg.Memory.Remote(qp.cfg.PD, m.rkey, m.va+uint64(m.done), part, ib.RemoteWrite)
 		if !ok {
 			return faultRemoteAccess
 		}
@@ -275,24 +275,24 @@ func (c *Conn) executeWrite(p *ib.Packet) fault {
 	return noFault
 }
 
-func (c *Conn) executeRead(p *ib.Packet) fault {
-	r := &c.responder
+func (qp *QueuePair) executeRead(p *ib.Packet) fault {
+	r := &qp.responder
 	n := p.RETH.Length
 	if n > 0 {
-		if _, ok := c.cfg.Memory.Remote(c.cfg.PD, p.RETH.RKey, p.RETH.VA, n, ib.RemoteRead); !ok {
+		if _, ok := qp.cfg.Memory.Remote(qp.cfg.PD, p.RETH.RKey, p.RETH.VA, n, ib.RemoteRead); !ok {
 			return faultRemoteAccess
 		}
 	}
 	r.endMessage()
-	r.answers.read(p, r.msn, c.mtu)
-	r.expected = p.PSN.Add(readPackets(n, c.mtu))
+	r.answers.read(p, r.msn, qp.mtu)
+	r.expected = p.PSN.Add(readPackets(n, qp.mtu))
 	return noFault
 }
 
-func (c *Conn) executeAtomic(p *ib.Packet) fault {
-	r := &c.responder
-	m, h := c.cfg.Memory, &p.AtomicETH
-	word, ok := m.Remote(c.cfg.PD, h.RKey, h.VA, 8, ib.RemoteAtomic)
+func (qp *QueuePair) executeAtomic(p *ib.Packet) fault {
+	r := &qp.responder
+	m, h := qp.cfg.Memory, &p.AtomicETH
+	word, ok := m.Remote(qp.cfg.PD, h.RKey, h.VA, 8, ib.RemoteAtomic)
 	if !ok {
 		return faultRemoteAccess
 	}
@@ -310,19 +310,19 @@ func (c *Conn) executeAtomic(p *ib.Packet) fault {
 
 // duplicate answers a request that was executed before. Nothing is executed
 // again but READ, which changes nothing here.
-func (c *Conn) duplicate(p *ib.Packet) {
-	r := &c.responder
+func (qp *QueuePair) duplicate(p *ib.Packet) {
+	r := &qp.responder
 	op := p.Opcode
 	switch {
 	case op == ib.RCRDMAReadRequest:
 		n := p.RETH.Length
-		old := c.access&ib.RemoteRead != 0 && n <= MaxMessage && p.PSN.Sub(r.expected)+readPackets(n, c.mtu) <= 0
-		if !old || !r.answers.readAgain(p, r.expected, r.msn, c.mtu) {
-			c.counters.Dropped++
+		old := qp.access&ib.RemoteRead != 0 && n <= MaxMessage && p.PSN.Sub(r.expected)+readPackets(n, qp.mtu) <= 0
+		if !old || !r.answers.readAgain(p, r.expected, r.msn, qp.mtu) {
+			qp.counters.Dropped++
 		}
 	case op.HasAtomicETH():
 		if !r.answers.atomicAgain(p.PSN, r.expected) {
-			c.counters.Dropped++
+			qp.counters.Dropped++
 		}
 	default:
 		r.answers.ack()

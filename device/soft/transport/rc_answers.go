@@ -158,23 +158,23 @@ func (a *answers) insert(again answer, expected ib.PSN) bool {
 }
 
 // sendResponses sends up to budget answers.
-func (c *Conn) sendResponses(sink Sink, budget int) (sent int) {
-	a := &c.responder.answers
+func (qp *QueuePair) sendResponses(sink Sink, budget int) (sent int) {
+	a := &qp.responder.answers
 	for sent < budget && a.due() {
 		switch {
 		case len(a.list) > 0:
 			x := &a.list[0]
 			if x.atomic {
-				c.buildAck(ib.RCAtomicAcknowledge, x.psn, ib.AckSyndrome(ib.UnlimitedCredits), x.msn)
-				c.packet.AtomicAck.Original = x.original
+				qp.buildAck(ib.RCAtomicAcknowledge, x.psn, ib.AckSyndrome(ib.UnlimitedCredits), x.msn)
+				qp.packet.AtomicAck.Original = x.original
 				x.packets--
-			} else if !c.buildReadResponse(x) {
+			} else if !qp.buildReadResponse(x) {
 				if x.repeat {
 					a.list = slices.Delete(a.list, 0, 1)
-					c.counters.Dropped++
+					qp.counters.Dropped++
 				} else {
 					a.list = a.list[:0]
-					c.refuse(faultRemoteAccess, x.psn, fmt.Sprintf("response to READ of QPN 0x%x, PSN 0x%06x", c.remote, x.psn))
+					qp.refuse(faultRemoteAccess, x.psn, fmt.Sprintf("response to READ of QPN 0x%x, PSN 0x%06x", qp.remote, x.psn))
 				}
 				continue
 			}
@@ -183,39 +183,39 @@ func (c *Conn) sendResponses(sink Sink, budget int) (sent int) {
 			}
 		case a.nakDue:
 			a.nakDue = false
-			c.buildAck(ib.RCAcknowledge, a.nakPSN, a.syndrome, c.responder.msn)
+			qp.buildAck(ib.RCAcknowledge, a.nakPSN, a.syndrome, qp.responder.msn)
 			if a.syndrome.Kind() == ib.KindRNRNak {
-				c.counters.RNRNAKsSent++
+				qp.counters.RNRNAKsSent++
 			} else {
-				c.counters.NAKsSent++
+				qp.counters.NAKsSent++
 			}
 		default:
 			a.ackDue = false
-			c.buildAck(ib.RCAcknowledge, c.responder.expected.Add(-1), ib.AckSyndrome(ib.UnlimitedCredits), c.responder.msn)
-			c.counters.AcksSent++
+			qp.buildAck(ib.RCAcknowledge, qp.responder.expected.Add(-1), ib.AckSyndrome(ib.UnlimitedCredits), qp.responder.msn)
+			qp.counters.AcksSent++
 		}
-		sink.Send(&c.packet)
+		sink.Send(&qp.packet, nil)
 		sent++
 	}
 	return sent
 }
 
 // buildAck makes a packet without payload.
-func (c *Conn) buildAck(op ib.Opcode, psn ib.PSN, s ib.Syndrome, msn uint32) {
-	p := &c.packet
-	p.BTH = ib.BTH{Opcode: op, PKey: c.pkey, DestQP: c.remote, PSN: psn}
+func (qp *QueuePair) buildAck(op ib.Opcode, psn ib.PSN, s ib.Syndrome, msn uint32) {
+	p := &qp.packet
+	p.BTH = ib.BTH{Opcode: op, PKey: qp.pkey, DestQP: qp.remote, PSN: psn}
 	p.AETH = ib.AETH{Syndrome: s, MSN: msn}
 	p.Payload = nil
 }
 
 // buildReadResponse makes the next response to a READ. It reports false if the
 // memory cannot be read any more.
-func (c *Conn) buildReadResponse(x *answer) bool {
-	n := min(x.length, uint32(c.mtu))
+func (qp *QueuePair) buildReadResponse(x *answer) bool {
+	n := min(x.length, uint32(qp.mtu))
 	var payload []byte
 	if n > 0 {
 		var ok bool
-		if payload, ok = c.cfg.Memory.Remote(c.cfg.PD, x.rkey, x.va, n, ib.RemoteRead); !ok {
+		if payload, ok = qp.cfg.Memory.Remote(qp.cfg.PD, x.rkey, x.va, n, ib.RemoteRead); !ok {
 			return false
 		}
 	}
@@ -228,8 +228,8 @@ func (c *Conn) buildReadResponse(x *answer) bool {
 	case !x.begun:
 		op = ib.RCRDMAReadResponseFirst
 	}
-	c.buildAck(op, x.psn, ib.AckSyndrome(ib.UnlimitedCredits), x.msn)
-	c.packet.Payload = payload
+	qp.buildAck(op, x.psn, ib.AckSyndrome(ib.UnlimitedCredits), x.msn)
+	qp.packet.Payload = payload
 	x.begun = true
 	x.va += uint64(n)
 	x.length -= n

@@ -89,50 +89,50 @@ func (r *requester) stop() {
 // outstanding counts the packets sent since una in this pass.
 func (r *requester) outstanding() int { return distance(r.una, r.next) }
 
-func (c *Conn) postSend(wr *device.WorkRequest) error {
-	r := &c.requester
+func (qp *QueuePair) postSend(wr *device.WorkRequest) error {
+	r := &qp.requester
 	length := lengthOf(wr.SGL)
 	switch {
 	case wr.Opcode < device.WorkSend || wr.Opcode > device.WorkFetchAdd:
 		return &device.FieldError{Field: "opcode", Problem: fmt.Sprintf("%d is none of a send queue", wr.Opcode)}
-	case len(wr.SGL) > c.cfg.SGE:
-		return &device.FieldError{Field: "sgl", Problem: fmt.Sprintf("has %d entries: at most %d", len(wr.SGL), c.cfg.SGE)}
+	case len(wr.SGL) > qp.cfg.SGE:
+		return &device.FieldError{Field: "sgl", Problem: fmt.Sprintf("has %d entries: at most %d", len(wr.SGL), qp.cfg.SGE)}
 	case length > MaxMessage:
 		return &device.FieldError{Field: "sgl", Problem: fmt.Sprintf("has %d bytes: at most %d", length, uint64(MaxMessage))}
 	case wr.Opcode >= device.WorkCompareSwap && length != 8:
 		return &device.FieldError{Field: "sgl", Problem: fmt.Sprintf("has %d bytes: an atomic operation gives 8", length)}
-	case wr.Opcode >= device.WorkRead && r.maxReads == 0 && c.state != ib.Err:
+	case wr.Opcode >= device.WorkRead && r.maxReads == 0 && qp.state != ib.Err:
 		return &device.FieldError{Field: "opcode", Problem: "READ and atomics need a max_rd_atomic of at least 1; it is 0"}
 	}
 	w := r.work.push()
 	if w == nil {
-		return &device.LimitError{Kind: "send_wr", Asked: 1, Limit: uint64(c.cfg.SendWR)}
+		return &device.LimitError{Kind: "send_wr", Asked: 1, Limit: uint64(qp.cfg.SendWR)}
 	}
 	sgl := append(w.SGL[:0], wr.SGL...)
 	*w = sendWork{WorkRequest: *wr, length: uint32(length), psn: r.post, packets: 1}
 	w.SGL, w.Dest = sgl, nil
-	if c.state == ib.Err {
-		c.completeSend(w, ib.WRFlushErr)
+	if qp.state == ib.Err {
+		qp.completeSend(w, ib.WRFlushErr)
 		return nil
 	}
 	if wr.Opcode <= device.WorkRead && length > 0 {
-		w.packets = int((length + uint64(c.mtu) - 1) / uint64(c.mtu))
+		w.packets = int((length + uint64(qp.mtu) - 1) / uint64(qp.mtu))
 	}
 	r.post = w.end()
 	return nil
 }
 
 // readyToSend reports whether a request may leave now.
-func (c *Conn) readyToSend() bool {
-	r := &c.requester
-	if c.state != ib.RTS && c.state != ib.SQD || r.cursor >= r.work.count || !r.timers.rnrUntil.IsZero() {
+func (qp *QueuePair) readyToSend() bool {
+	r := &qp.requester
+	if qp.state != ib.RTS && qp.state != ib.SQD || r.cursor >= r.work.count || !r.timers.rnrUntil.IsZero() {
 		return false
 	}
 	w := r.work.at(r.cursor)
 	switch {
 	case r.blocked && w.psn == r.blockedAt:
 		return false
-	case c.state == ib.SQD && !r.started(w):
+	case qp.state == ib.SQD && !r.started(w):
 		return false
 	case !w.answered():
 		return r.outstanding() < r.window.size
@@ -158,22 +158,22 @@ func (r *requester) chunkAt(w *sendWork) int {
 }
 
 // sendRequests sends up to budget requests.
-func (c *Conn) sendRequests(now time.Time, sink Sink, budget int) (sent int) {
-	r := &c.requester
-	for sent < budget && c.readyToSend() {
+func (qp *QueuePair) sendRequests(now time.Time, sink Sink, budget int) (sent int) {
+	r := &qp.requester
+	for sent < budget && qp.readyToSend() {
 		w := r.work.at(r.cursor)
 		n := 1
 		if w.answered() {
 			n = r.chunkAt(w)
-			c.buildAnswered(w, n)
+			qp.buildAnswered(w, n)
 			r.reads++
-		} else if bad := c.buildData(w); bad != nil {
-			c.block(w, bad)
+		} else if bad := qp.buildData(w); bad != nil {
+			qp.block(w, bad)
 			break
 		}
 		if distance(r.una, r.next) < distance(r.una, r.high) {
-			c.counters.Retransmits++
-		} else if c.packet.AckReq {
+			qp.counters.Retransmits++
+		} else if qp.packet.AckReq {
 			r.timers.time(now, r.next)
 		}
 		r.next = r.next.Add(n)
@@ -183,7 +183,7 @@ func (c *Conn) sendRequests(now time.Time, sink Sink, budget int) (sent int) {
 		if r.next == w.end() {
 			r.cursor++
 		}
-		sink.Send(&c.packet)
+		sink.Send(&qp.packet, nil)
 		sent++
 	}
 	if sent > 0 {
@@ -193,16 +193,16 @@ func (c *Conn) sendRequests(now time.Time, sink Sink, budget int) (sent int) {
 }
 
 // buildAnswered makes the READ request for n packets at next, or the atomic.
-func (c *Conn) buildAnswered(w *sendWork, n int) {
-	p, r := &c.packet, &c.requester
-	p.BTH = ib.BTH{PKey: c.pkey, DestQP: c.remote, PSN: r.next, AckReq: true}
+func (qp *QueuePair) buildAnswered(w *sendWork, n int) {
+	p, r := &qp.packet, &qp.requester
+	p.BTH = ib.BTH{PKey: qp.pkey, DestQP: qp.remote, PSN: r.next, AckReq: true}
 	p.Payload = nil
 	r.sinceAck = 0
 	switch w.Opcode {
 	case device.WorkRead:
 		p.Opcode = ib.RCRDMAReadRequest
-		offset := uint64(distance(w.psn, r.next)) * uint64(c.mtu)
-		length := min(uint64(w.length)-offset, uint64(n)*uint64(c.mtu))
+		offset := uint64(distance(w.psn, r.next)) * uint64(qp.mtu)
+		length := min(uint64(w.length)-offset, uint64(n)*uint64(qp.mtu))
 		p.RETH = ib.RETH{VA: w.RemoteAddr + offset, RKey: w.RKey, Length: uint32(length)}
 	case device.WorkCompareSwap:
 		p.Opcode = ib.RCCompareSwap
@@ -215,12 +215,12 @@ func (c *Conn) buildAnswered(w *sendWork, n int) {
 
 // buildData makes the packet at next of a SEND or WRITE. It returns the entry
 // of the list that is not readable, nil if all went well.
-func (c *Conn) buildData(w *sendWork) (bad *device.SGE) {
-	p, r := &c.packet, &c.requester
+func (qp *QueuePair) buildData(w *sendWork) (bad *device.SGE) {
+	p, r := &qp.packet, &qp.requester
 	index := distance(w.psn, r.next)
-	offset := uint32(index) * uint32(c.mtu)
+	offset := uint32(index) * uint32(qp.mtu)
 	first, last := index == 0, index == w.packets-1
-	if p.Payload, bad = c.gather(w.SGL, offset, min(w.length-offset, uint32(c.mtu))); bad != nil {
+	if p.Payload, bad = qp.gather(w.SGL, offset, min(w.length-offset, uint32(qp.mtu))); bad != nil {
 		return bad
 	}
 	r.sinceAck++
@@ -230,7 +230,7 @@ func (c *Conn) buildData(w *sendWork) (bad *device.SGE) {
 	}
 	p.BTH = ib.BTH{
 		Opcode: dataOpcode(w.Opcode, first, last),
-		PKey:   c.pkey, DestQP: c.remote, PSN: r.next, AckReq: ack,
+		PKey:   qp.pkey, DestQP: qp.remote, PSN: r.next, AckReq: ack,
 		SolicitedEvent: last && w.Solicited && w.Opcode != device.WorkWrite,
 	}
 	p.RETH = ib.RETH{VA: w.RemoteAddr, RKey: w.RKey, Length: w.length}
@@ -260,18 +260,18 @@ func dataOpcode(op device.WorkOpcode, first, last bool) ib.Opcode {
 }
 
 // block stops sending at work whose own memory is not right.
-func (c *Conn) block(w *sendWork, bad *device.SGE) {
-	r := &c.requester
+func (qp *QueuePair) block(w *sendWork, bad *device.SGE) {
+	r := &qp.requester
 	r.blocked, r.blockedAt = true, w.psn
 	r.blockReason = localReason(bad, "readable")
-	c.checkBlocked()
+	qp.checkBlocked()
 }
 
 // checkBlocked fails blocked work when it is the oldest.
-func (c *Conn) checkBlocked() {
-	r := &c.requester
+func (qp *QueuePair) checkBlocked() {
+	r := &qp.requester
 	if w := r.work.head(); r.blocked && w != nil && w.psn == r.blockedAt {
-		c.failSend(ib.LocProtErr, r.blockReason)
+		qp.failSend(ib.LocProtErr, r.blockReason)
 	}
 }
 
@@ -280,23 +280,23 @@ func localReason(e *device.SGE, what string) string {
 }
 
 // completeSend completes the head of the send queue.
-func (c *Conn) completeSend(w *sendWork, status ib.WCStatus) {
+func (qp *QueuePair) completeSend(w *sendWork, status ib.WCStatus) {
 	if w.Signaled || status != ib.Success {
 		wc := device.Completion{ID: w.ID, Status: status, Opcode: w.wcOpcode()}
 		if w.answered() && status == ib.Success {
 			wc.Length = w.length
 		}
-		c.complete(wc)
+		qp.complete(wc)
 	}
-	r := &c.requester
+	r := &qp.requester
 	r.work.pop()
 	r.cursor = max(0, r.cursor-1)
 }
 
 // failSend completes the head of the send queue with an error, which takes the
 // queue pair to ERR.
-func (c *Conn) failSend(status ib.WCStatus, reason string) {
-	c.completeSend(c.requester.work.head(), status)
-	c.responder.stop()
-	c.fail(status, reason)
+func (qp *QueuePair) failSend(status ib.WCStatus, reason string) {
+	qp.completeSend(qp.requester.work.head(), status)
+	qp.responder.stop()
+	qp.fail(status, reason)
 }
