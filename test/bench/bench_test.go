@@ -24,13 +24,15 @@ func TestMain(m *testing.M) {
 func TestEveryGroupMeasures(t *testing.T) {
 	// Rows that may be 0 or, of few queue pairs, below: what is lost, sent
 	// again, taken out of memory that was there, or told in coarse steps.
-	mayBeZero := []string{lostName, againName, "accelfabd idle: resident memfds", costName, processorName}
+	mayBeZero := []string{manyLostName, plainLostName, againName, resentName, "accelfabd idle: resident memfds", costName, processorName}
 	want := map[string][]string{
 		"qp": {"write of 4 KiB and fdatasync, blocks there: p50", p50(durableName), p50(bareName), p50(updateName), p50(fullName), p50(singleName),
 			withCallers(healthName, 1), withCallers(healthName, 64),
 			withCallers(durableName, 64), withCallers(bareName, 64), withCallers(fullName, 64), withCallers(groupName, 64), withCallers(updateName, 64),
 			inBatches(durableName, 1), inBatches(bareName, 4), inBatches(fullName, 1)},
-		"transfer": {writeName, plainName},
+		"transfer": {writeName, readName, manyName, plainName},
+		"latency":  {writeTripName + ": p50", sendTripName + ": p99", echoTripName + ": p99"},
+		"loss":     {cleanName, lossName, stallName},
 		"memory":   {idleName, costName},
 		"scale":    {scaleName},
 	}

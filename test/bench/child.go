@@ -15,7 +15,7 @@ import (
 // own. It answers calls of net/rpc on its standard input and output, and ends
 // when its input does, so that none outlives the one that started it.
 //
-// What it serves are the methods of Server and Device.
+// What it serves are the methods of Server, Device, Plain and Lossy.
 type child struct {
 	cmd   *exec.Cmd
 	calls *rpc.Client
@@ -51,13 +51,15 @@ func serveParent() error {
 		}
 		defer pprof.StopCPUProfile()
 	}
-	server, device := &Server{}, &Device{}
+	server, device, plain, lossy := &Server{}, &Device{}, &Plain{}, &Lossy{}
 	rpcs := rpc.NewServer()
-	if err := errors.Join(rpcs.Register(server), rpcs.Register(device)); err != nil {
-		return err
+	for _, service := range []any{server, device, plain, lossy} {
+		if err := rpcs.Register(service); err != nil {
+			return err
+		}
 	}
 	rpcs.ServeConn(stdio{os.Stdin, os.Stdout})
-	return errors.Join(server.close(), device.close())
+	return errors.Join(server.close(), device.close(), plain.close(), lossy.close())
 }
 
 // stdio is a pair of pipes as one connection.

@@ -5,8 +5,6 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"fmt"
-	"net"
-	"net/netip"
 	"time"
 
 	"github.com/accelfab/accelfab/device"
@@ -15,14 +13,13 @@ import (
 )
 
 // Device is a software device in a child, with one buffer, a region over it
-// and one queue pair on a port that leads out of the chassis. It also sends and
-// receives plain UDP.
+// and one queue pair on a port that leads out of the chassis. Work is posted and
+// completions are read in the child.
 type Device struct {
 	chassis *soft.Chassis
 	dev     device.Device
 	qp      device.UID
 	region  device.Region
-	udp     *net.UDPConn
 }
 
 // None is an argument or reply that says nothing.
@@ -34,8 +31,10 @@ type DeviceEnd struct {
 	QPN     ib.QPN
 	Address uint64
 	RKey    ib.RKey
-	UDP     netip.AddrPort
 }
+
+// sendWR is the most work that the queue pair holds.
+const sendWR = 1024
 
 // firstPSN is that of both ends.
 const firstPSN ib.PSN = 0x123456
@@ -71,21 +70,14 @@ func (d *Device) Open(size uint64, end *DeviceEnd) error {
 	}
 	d.region = region.Region
 	qp := d.dev.CreateQueuePairs(ctx, []device.QueuePairSpec{{
-		UID: uid(), PD: pd.PD, Port: port.Number, Type: ib.RC,
+		UID: uid(), PD: pd.PD, Port: port.Number, Type: ib.RC, SendWR: sendWR,
 		Steps: []device.Transition{device.ToInit{PKey: ib.DefaultPKey, Access: remoteAccess}},
 	}})[0]
 	if qp.Err != nil {
 		return qp.Err
 	}
 	d.qp = qp.UID
-	if d.udp, err = net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}); err != nil {
-		return err
-	}
-	if err := receiveBuffer(d.udp, 4<<20); err != nil {
-		return err
-	}
-	*end = DeviceEnd{GID: port.GIDs[gidIndex].GID, QPN: qp.QPN, Address: region.Address, RKey: region.RKey,
-		UDP: d.udp.LocalAddr().(*net.UDPAddr).AddrPort()}
+	*end = DeviceEnd{GID: port.GIDs[gidIndex].GID, QPN: qp.QPN, Address: region.Address, RKey: region.RKey}
 	return nil
 }
 
@@ -105,14 +97,23 @@ func (d *Device) scaleOut(ctx context.Context) (device.Port, error) {
 	return device.Port{}, fmt.Errorf("%s has no port that leads out", d.dev.Info().ID)
 }
 
+// Link is what a queue pair is connected with.
+type Link struct {
+	Peer DeviceEnd
+	MTU  ib.MTU
+}
+
+// timeoutCode is the local ACK timeout, in the specification's code: 67 ms.
+const timeoutCode = 14
+
 // Connect takes the queue pair to RTS towards a peer.
-func (d *Device) Connect(peer DeviceEnd, _ *None) error {
+func (d *Device) Connect(l Link, _ *None) error {
 	return d.dev.ModifyQueuePairs(context.Background(), []device.QueuePairChange{{UID: d.qp, Steps: []device.Transition{
 		device.ToRTR{
-			Remote:   device.Remote{GID: peer.GID, QPN: peer.QPN, PSN: firstPSN},
-			GIDIndex: gidIndex, PathMTU: ib.MTU4096, MaxDestRDAtomic: 8, MinRNRTimer: 12,
+			Remote:   device.Remote{GID: l.Peer.GID, QPN: l.Peer.QPN, PSN: firstPSN},
+			GIDIndex: gidIndex, PathMTU: l.MTU, MaxDestRDAtomic: 8, MinRNRTimer: 12,
 		},
-		device.ToRTS{PSN: firstPSN, Timeout: 14, RetryCount: 7, RNRRetry: 7, MaxRDAtomic: 8},
+		device.ToRTS{PSN: firstPSN, Timeout: timeoutCode, RetryCount: 7, RNRRetry: 7, MaxRDAtomic: 8},
 	}}})[0].Err
 }
 
@@ -132,29 +133,138 @@ func (d *Device) Sum(_ None, sum *[sha256.Size]byte) error {
 	return err
 }
 
-// Write writes the whole buffer to the peer's by one RDMA WRITE and gives the
-// time from the post to the completion.
-func (d *Device) Write(peer DeviceEnd, took *time.Duration) error {
+// Move is a transfer of the whole buffer to or from the peer's, by WRITE or
+// READ.
+type Move struct {
+	Peer   DeviceEnd
+	Opcode device.WorkOpcode
+	Pieces int // equal messages that it is made of, at most sendWR
+}
+
+// Moved is how long a Move took from the post to the last completion, and the
+// longest that nothing completed meanwhile.
+type Moved struct{ Took, Longest time.Duration }
+
+// Move moves the buffer.
+func (d *Device) Move(m Move, moved *Moved) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
+	size := d.region.Length / uint64(m.Pieces)
+	work := make([]device.WorkRequest, m.Pieces)
+	for i := range work {
+		work[i] = d.request(m.Opcode, uint64(i)*size, size, m.Peer)
+	}
 	start := time.Now()
-	err := d.dev.Post(ctx, d.qp, []device.WorkRequest{{
-		Opcode:     device.WorkWrite,
-		SGL:        []device.SGE{{Address: d.region.Address, Length: uint32(d.region.Length), LKey: d.region.LKey}},
-		RemoteAddr: peer.Address, RKey: peer.RKey, Signaled: true,
-	}})
-	if err != nil {
+	if err := d.dev.Post(ctx, d.qp, work); err != nil {
 		return err
 	}
-	done, err := d.dev.Completions(ctx, d.qp, 1)
-	*took = time.Since(start)
-	if err != nil {
-		return err
+	last := start
+	for left := m.Pieces; left > 0; {
+		n, err := d.completions(ctx, left)
+		if err != nil {
+			return err
+		}
+		now := time.Now()
+		moved.Longest = max(moved.Longest, now.Sub(last))
+		last = now
+		left -= n
 	}
-	if s := done[0].Status; s != ib.Success {
-		return fmt.Errorf("RDMA WRITE ended with %v", s)
+	moved.Took = last.Sub(start)
+	return nil
+}
+
+// request is work on part of the buffer, and the same part of the peer's.
+func (d *Device) request(op device.WorkOpcode, offset, size uint64, peer DeviceEnd) device.WorkRequest {
+	return device.WorkRequest{
+		Opcode:     op,
+		SGL:        []device.SGE{{Address: d.region.Address + offset, Length: uint32(size), LKey: d.region.LKey}},
+		RemoteAddr: peer.Address + offset, RKey: peer.RKey, Signaled: true,
+	}
+}
+
+// completions waits for completions, and counts them.
+func (d *Device) completions(ctx context.Context, most int) (int, error) {
+	done, err := d.dev.Completions(ctx, d.qp, most)
+	if err != nil {
+		return 0, err
+	}
+	for _, c := range done {
+		if c.Status != ib.Success {
+			return 0, fmt.Errorf("work ended with %v", c.Status)
+		}
+	}
+	return len(done), nil
+}
+
+// DeviceEcho is an Echo by a queue pair. Messages to send are at the front of
+// the buffer, those that are received behind them.
+type DeviceEcho struct {
+	Echo
+	Peer DeviceEnd
+}
+
+// PingWrite writes to the peer's memory, and takes the time from the post to
+// the completion.
+func (d *Device) PingWrite(e DeviceEcho, trips *Trips) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	work := []device.WorkRequest{d.request(device.WorkWrite, 0, uint64(e.Size), e.Peer)}
+	return e.measure(trips, func() error {
+		if err := d.dev.Post(ctx, d.qp, work); err != nil {
+			return err
+		}
+		_, err := d.completions(ctx, 1)
+		return err
+	})
+}
+
+// echoWork is a receive and a SEND, which says nothing when it is done.
+func (d *Device) echoWork(e DeviceEcho) (receive, send device.WorkRequest) {
+	receive = d.request(device.WorkRecv, uint64(e.Size), uint64(e.Size), e.Peer)
+	send = d.request(device.WorkSend, 0, uint64(e.Size), e.Peer)
+	send.Signaled = false
+	return receive, send
+}
+
+// Ready posts the first receive of Pong.
+func (d *Device) Ready(e DeviceEcho, _ *None) error {
+	receive, _ := d.echoWork(e)
+	return d.dev.Post(context.Background(), d.qp, []device.WorkRequest{receive})
+}
+
+// Pong answers every message by one of its own.
+func (d *Device) Pong(e DeviceEcho, _ *None) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	receive, send := d.echoWork(e)
+	for left := e.Count; left > 0; left-- {
+		if _, err := d.completions(ctx, 1); err != nil {
+			return err
+		}
+		work := []device.WorkRequest{send, receive}
+		if left == 1 {
+			work = work[:1]
+		}
+		if err := d.dev.Post(ctx, d.qp, work); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// Ping sends messages that are answered, and gives the round trips.
+func (d *Device) Ping(e DeviceEcho, trips *Trips) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	receive, send := d.echoWork(e)
+	work := []device.WorkRequest{receive, send}
+	return e.measure(trips, func() error {
+		if err := d.dev.Post(ctx, d.qp, work); err != nil {
+			return err
+		}
+		_, err := d.completions(ctx, 1)
+		return err
+	})
 }
 
 // Retransmits gives the packets that were sent again.
@@ -164,75 +274,7 @@ func (d *Device) Retransmits(_ None, n *uint64) error {
 	return err
 }
 
-// Datagrams is some plain UDP datagrams of one size.
-type Datagrams struct {
-	To    netip.AddrPort
-	Count int
-	Size  int
-}
-
-// Send sends datagrams, one a call, from a connected socket.
-func (d *Device) Send(s Datagrams, _ *None) error {
-	conn, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(s.To))
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	p := make([]byte, s.Size)
-	for range s.Count {
-		if _, err := conn.Write(p); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// endMark is the size of the datagram that ends a stream.
-const endMark = 1
-
-// Mark marks the end of a stream. The mark may be lost as any datagram.
-func (d *Device) Mark(to netip.AddrPort, _ *None) error {
-	_, err := d.udp.WriteToUDPAddrPort(make([]byte, endMark), to)
-	return err
-}
-
-// Arrived is what arrived of Datagrams, and in what time from the first to the
-// last.
-type Arrived struct {
-	Count int
-	Took  time.Duration
-}
-
-// Receive receives datagrams, one a call, until the end is marked.
-func (d *Device) Receive(s Datagrams, a *Arrived) error {
-	p := make([]byte, s.Size)
-	var first, last time.Time
-	if err := d.udp.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
-		return err
-	}
-	for {
-		n, err := d.udp.Read(p)
-		if err != nil {
-			return err
-		}
-		if n == endMark && a.Count == 0 {
-			continue // of the stream before
-		}
-		if n == endMark {
-			a.Took = last.Sub(first)
-			return nil
-		}
-		last = time.Now()
-		if a.Count++; a.Count == 1 {
-			first = last
-		}
-	}
-}
-
 func (d *Device) close() error {
-	if d.udp != nil {
-		d.udp.Close()
-	}
 	if d.chassis != nil {
 		return d.chassis.Close()
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"runtime"
 	"slices"
@@ -117,23 +116,4 @@ func fdatasync(dir string, n int) (prepared, growing time.Duration, err error) {
 	}
 	prepared, err = syncs()
 	return prepared, growing, err
-}
-
-// receiveBuffer gives a socket a receive buffer, beyond the system's limit
-// where the process may.
-func receiveBuffer(conn *net.UDPConn, size int) error {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var forced error
-	if err := raw.Control(func(fd uintptr) {
-		forced = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, size)
-	}); err != nil {
-		return err
-	}
-	if forced != nil {
-		return conn.SetReadBuffer(size)
-	}
-	return nil
 }

@@ -13,7 +13,9 @@
 //
 //	qp        durable queue pair set-up, beside the same RPC without a store,
 //	          bare bbolt, and etcd if it is in PATH
-//	transfer  RDMA WRITE between two software devices, beside plain UDP
+//	transfer  RDMA WRITE and READ between two software devices, beside plain UDP
+//	latency   messages of 8 bytes between them, beside a UDP echo
+//	loss      RDMA WRITE over a wire that loses packets, beside one that does not
 //	memory    what an idle accelfabd and a queue pair of it take
 //	scale     49,152 queue pairs by batches
 //
@@ -67,8 +69,19 @@ type group struct {
 var groups = []group{
 	{"qp", queuePairs},
 	{"transfer", transfer},
+	{"latency", latency},
+	{"loss", loss},
 	{"memory", memory},
 	{"scale", scale},
+}
+
+// names gives the names of the groups with sep between them.
+func names(sep string) string {
+	var list []string
+	for _, g := range groups {
+		list = append(list, g.name)
+	}
+	return strings.Join(list, sep)
 }
 
 // bench is one run.
@@ -89,7 +102,7 @@ type bench struct {
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
 	fs.SetOutput(stderr)
-	which := fs.String("run", "qp,transfer,memory,scale", "`groups` to run, with commas between")
+	which := fs.String("run", names(","), "`groups` to run, with commas between")
 	rounds := fs.Int("rounds", 0, "how often to measure each figure (default 7, with -quick 1)")
 	quick := fs.Bool("quick", false, "measure little, to see that it works; the figures mean nothing")
 	window := fs.Duration("window", 500*time.Millisecond, "how long to measure a rate in each round")
@@ -112,7 +125,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	selected := strings.Split(*which, ",")
 	for _, name := range selected {
 		if !slices.ContainsFunc(groups, func(g group) bool { return g.name == name }) {
-			return fmt.Errorf("-run %s: the groups are qp, transfer, memory and scale", name)
+			return fmt.Errorf("-run %s: the groups are %s", name, names(", "))
 		}
 	}
 	b := &bench{rounds: *rounds, quick: *quick, conns: *conns, window: *window, log: stderr, cpuProfile: *cpuProfile}

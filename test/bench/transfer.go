@@ -2,114 +2,124 @@ package main
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"time"
 
+	"github.com/accelfab/accelfab/device"
 	"github.com/accelfab/accelfab/device/ib"
 )
 
 const (
-	writeName = "RDMA WRITE of 64 MiB, packets of 4,096 B"
-	plainName = "plain UDP, one datagram a call"
-	lostName  = "plain UDP, datagrams lost on the way"
-	againName = "RDMA WRITE, packets sent again"
+	writeName     = "RDMA WRITE of 64 MiB, packets of 4,096 B"
+	readName      = "RDMA READ of 64 MiB, packets of 4,096 B"
+	againName     = "RDMA WRITE, packets sent again"
+	manyName      = "plain UDP, many datagrams a call, CRC-32 at both ends"
+	manyLostName  = manyName + ": lost on the way"
+	plainName     = "plain UDP, one datagram a call"
+	plainLostName = plainName + ": lost on the way"
 )
 
-// transfer measures RDMA WRITE between two software devices in two processes,
-// beside plain UDP datagrams of the same size between the same processes.
+func gbits(bytes int, took time.Duration) float64 { return float64(bytes) * 8 / took.Seconds() / 1e9 }
+
+// transfer measures RDMA WRITE and READ between two software devices in two
+// processes, beside plain UDP datagrams of the same size between the same
+// processes.
 func transfer(ctx context.Context, b *bench) (err error) {
-	size, repeat := uint64(64<<20), 4
+	size, repeat := 64<<20, 4
 	if b.quick {
 		size, repeat = 4<<20, 1
 	}
-	var ends [2]DeviceEnd
-	var pair [2]*child
-	for i := range pair {
-		c, err := b.startChild(ctx, "device")
+	p, err := b.startPair(ctx, uint64(size))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, p.stop()) }()
+	if err := p.connect(ib.MTU4096, p.ends); err != nil {
+		return err
+	}
+	same, err := p.fill()
+	if err != nil {
+		return err
+	}
+	move := func(op device.WorkOpcode) (sum time.Duration, err error) {
+		for range repeat {
+			var moved Moved
+			if err := p.sender().call("Device.Move", Move{Peer: p.ends[1], Opcode: op, Pieces: 1}, &moved); err != nil {
+				return 0, err
+			}
+			sum += moved.Took
+		}
+		return sum, nil
+	}
+	// Once before it counts: memory of both ends becomes resident.
+	if _, err := move(device.WorkWrite); err != nil {
+		return err
+	}
+	if err := same(); err != nil {
+		return err
+	}
+	write := func(context.Context) error {
+		before, err := p.retransmits()
 		if err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, c.stop()) }()
-		if err := c.call("Device.Open", size, &ends[i]); err != nil {
+		took, err := move(device.WorkWrite)
+		if err != nil {
 			return err
 		}
-		pair[i] = c
-	}
-	for i, c := range pair {
-		if err := c.call("Device.Connect", ends[1-i], new(None)); err != nil {
-			return err
-		}
-	}
-	sender, receiver, to := pair[0], pair[1], ends[1]
-	var sent, got [sha256.Size]byte
-	if err := sender.call("Device.Fill", None(0), &sent); err != nil {
-		return err
-	}
-	// Once before it counts: memory of both ends becomes resident.
-	if err := sender.call("Device.Write", to, new(time.Duration)); err != nil {
-		return err
-	}
-	if err := receiver.call("Device.Sum", None(0), &got); err != nil {
-		return err
-	}
-	if got != sent {
-		return errors.New("what was written by RDMA differs from what was sent")
-	}
-	gbits := func(bytes int, took time.Duration) float64 { return float64(bytes) * 8 / took.Seconds() / 1e9 }
-	write := func(ctx context.Context) error {
-		var before, after uint64
-		if err := sender.call("Device.Retransmits", None(0), &before); err != nil {
-			return err
-		}
-		var sum time.Duration
-		for range repeat {
-			var took time.Duration
-			if err := sender.call("Device.Write", to, &took); err != nil {
-				return err
-			}
-			sum += took
-		}
-		if err := sender.call("Device.Retransmits", None(0), &after); err != nil {
-			return err
-		}
-		b.add(writeName, "Gbit/s", gbits(repeat*int(size), sum))
+		after, err := p.retransmits()
+		b.add(writeName, "Gbit/s", gbits(repeat*size, took))
 		b.add(againName, "", float64(after-before))
-		return nil
-	}
-	plain := func(ctx context.Context) error {
-		const payload = 4096
-		d := Datagrams{To: to.UDP, Count: int(size) / payload, Size: payload + ib.BTHLen + ib.ICRCLen}
-		var arrived Arrived
-		for range repeat {
-			var a Arrived
-			receive := receiver.calls.Go("Device.Receive", d, &a, nil)
-			if err := sender.call("Device.Send", d, new(None)); err != nil {
-				return err
-			}
-			for over := false; !over; {
-				select {
-				case <-receive.Done:
-					over = true
-				default:
-					if err := sender.call("Device.Mark", to.UDP, new(None)); err != nil {
-						return err
-					}
-				}
-			}
-			if receive.Error != nil {
-				return receive.Error
-			}
-			arrived.Count += a.Count
-			arrived.Took += a.Took
-		}
-		b.add(plainName, "Gbit/s", gbits(arrived.Count*payload, arrived.Took))
-		b.add(lostName, "%", 100*(1-float64(arrived.Count)/float64(repeat*d.Count)))
-		return nil
-	}
-	if err := b.interleave(ctx, []cell{{writeName, write}, {plainName, plain}}); err != nil {
 		return err
 	}
-	b.goalOf("RDMA WRITE over plain UDP", "", b.over(writeName, plainName), 0.5, false)
+	read := func(context.Context) error {
+		took, err := move(device.WorkRead)
+		b.add(readName, "Gbit/s", gbits(repeat*size, took))
+		return err
+	}
+	plain := func(name, lost string, many bool) cell {
+		return cell{name, func(context.Context) error {
+			const payload = 4096
+			d := Datagrams{To: p.plain[1], Count: size / payload, Size: payload + ib.BTHLen + ib.ICRCLen, Many: many}
+			var sum Arrived
+			for range repeat {
+				a, err := p.stream(d)
+				if err != nil {
+					return err
+				}
+				sum.Count += a.Count
+				sum.Took += a.Took
+			}
+			b.add(name, "Gbit/s", gbits(sum.Count*payload, sum.Took))
+			b.add(lost, "%", 100*(1-float64(sum.Count)/float64(repeat*d.Count)))
+			return nil
+		}}
+	}
+	if err := b.interleave(ctx, []cell{
+		{writeName, write}, plain(manyName, manyLostName, true), {readName, read}, plain(plainName, plainLostName, false),
+	}); err != nil {
+		return err
+	}
+	b.goalOf("RDMA WRITE over plain UDP, many datagrams a call, CRC-32 at both ends", "", b.over(writeName, manyName), 0.6, false)
+	b.goalOf("RDMA WRITE over plain UDP, one datagram a call", "", b.over(writeName, plainName), 4, false)
+	b.goalOf("RDMA READ over RDMA WRITE", "", b.over(readName, writeName), 0.8, false)
 	return nil
+}
+
+// stream sends datagrams from the sender to the receiver and gives what arrived.
+func (p *pair) stream(d Datagrams) (a Arrived, err error) {
+	receive := p.receiver().calls.Go("Plain.Receive", d, &a, nil)
+	if err := p.sender().call("Plain.Send", d, new(None)); err != nil {
+		return a, err
+	}
+	for { // a mark may be lost
+		select {
+		case <-receive.Done:
+			return a, receive.Error
+		default:
+			if err := p.sender().call("Plain.Mark", d, new(None)); err != nil {
+				return a, err
+			}
+		}
+	}
 }
