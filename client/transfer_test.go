@@ -207,3 +207,23 @@ func TestWaitCompletionsDaemonSeesTheDeadline(t *testing.T) {
 		}
 	})
 }
+
+// Polls that bring nothing are made again; the rest is the daemon's choice.
+func TestWaitSolicited(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		d := completer(0, 0, 3)
+		got, err := connect(t, d).WaitSolicited(t.Context(), "q1", 0)
+		calls := d.Calls()
+		if err != nil || len(got) != 3 || len(calls) != 3 {
+			t.Fatalf("%d completions after %d polls, %v; want the 3 of the third", len(got), len(calls), err)
+		}
+		if r := calls[0].Request.(*pb.PollCompletionsRequest); !r.GetSolicitedOnly() || r.GetWait().AsDuration() <= 0 || r.GetMaxCompletions() != 1024 {
+			t.Errorf("asks %v", r)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Second)
+		defer cancel()
+		if got, err := connect(t, completer()).WaitSolicited(ctx, "q1", 0); len(got) != 0 || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%d completions, %v; want the deadline", len(got), err)
+		}
+	})
+}

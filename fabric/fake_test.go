@@ -23,6 +23,7 @@ type card struct {
 	regions map[device.UID]device.Region
 	qps     map[device.UID]*device.QueuePair
 	work    map[device.UID][]device.Completion
+	came    chan struct{} // closed and made anew when there are more completions
 	next    uint32
 	used    uint64
 	calls   int              // of batches that create queue pairs
@@ -38,7 +39,7 @@ func newCard(id string, module int) *card {
 	c := &card{info: device.Info{ID: id, Driver: "fake", Model: "F1", ModuleID: module, Topology: "fake", Ports: 3, MemoryBytes: 1 << 20,
 		Limits: device.Limits{QueuePairs: 4096, ProtectionDomains: 64, Regions: 1024, SendWR: 1024, RecvWR: 1024, SGE: 4,
 			MessageBytes: 1 << 30, RDAtomic: 8, MaxMTU: ib.MTU4096},
-		Capabilities: []device.Capability{device.CapRC, device.CapUD, device.CapSetPort}}, refuse: map[string]error{}, down: map[int]bool{}}
+		Capabilities: []device.Capability{device.CapRC, device.CapUD, device.CapSetPort}}, refuse: map[string]error{}, down: map[int]bool{}, came: make(chan struct{})}
 	c.wipe()
 	return c
 }
@@ -423,27 +424,50 @@ func (c *card) Post(_ context.Context, qp device.UID, rs []device.WorkRequest) e
 		if r.Opcode == device.WorkSend && c.qps[qp].State != ib.RTS {
 			return &device.PostError{Index: i, Err: &device.StateError{State: c.qps[qp].State, Want: "RTS"}}
 		}
-		c.work[qp] = append(c.work[qp], device.Completion{ID: r.ID})
+		c.complete(qp, device.Completion{ID: r.ID})
 	}
 	return nil
 }
 
-func (c *card) Completions(ctx context.Context, qp device.UID, limit int) ([]device.Completion, error) {
+// complete adds a completion. c.mu is held.
+func (c *card) complete(qp device.UID, wc device.Completion) {
+	c.work[qp] = append(c.work[qp], wc)
+	close(c.came)
+	c.came = make(chan struct{})
+}
+
+// receive completes a receive, as a packet of a peer does.
+func (c *card) receive(qp device.UID, wc device.Completion) {
 	c.mu.Lock()
-	if c.qps[qp] == nil {
+	defer c.mu.Unlock()
+	wc.Receive = true
+	c.complete(qp, wc)
+}
+
+func (c *card) Completions(ctx context.Context, qp device.UID, limit int) ([]device.Completion, error) {
+	if limit < 1 {
+		return nil, &device.FieldError{Field: "limit", Problem: "want 1 or more"}
+	}
+	for {
+		c.mu.Lock()
+		if c.qps[qp] == nil {
+			c.mu.Unlock()
+			return nil, device.ErrNotFound
+		}
+		w, came := c.work[qp], c.came
+		n := min(limit, len(w))
+		out := append([]device.Completion(nil), w[:n]...)
+		c.work[qp] = w[n:]
 		c.mu.Unlock()
-		return nil, device.ErrNotFound
+		if n > 0 {
+			return out, nil
+		}
+		select {
+		case <-came:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
 	}
-	w := c.work[qp]
-	n := min(limit, len(w))
-	out := append([]device.Completion(nil), w[:n]...)
-	c.work[qp] = w[n:]
-	c.mu.Unlock()
-	if n == 0 {
-		<-ctx.Done()
-		return nil, ctx.Err()
-	}
-	return out, nil
 }
 
 // errIO is a fault that may pass.

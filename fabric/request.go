@@ -160,6 +160,9 @@ type PollCompletions struct {
 	After uint64
 	Limit int           // 0 means 128; at most 1,024
 	Wait  time.Duration // for the first one, up to 60 s; 0 does not wait
+	// SolicitedOnly: there are none until one is solicited or no success, or
+	// until so many wait to be given up that no more are read.
+	SolicitedOnly bool
 }
 
 // Completion is a completion with its place in the queue pair's sequence,

@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/accelfab/accelfab/device"
-	"github.com/accelfab/accelfab/device/ib"
 )
 
 // Bounds of transfers.
@@ -17,16 +15,6 @@ const (
 	maxChunk = 1 << 20 // bytes of one read or write
 	maxWait  = time.Minute
 )
-
-// inbox holds completions that were read from the device and that the caller
-// has not given up: a reply that is lost loses nothing. It holds at most
-// maxWork; what is more stays in the device's queue.
-type inbox struct {
-	mu   sync.Mutex
-	last uint64 // sequence of the newest
-	kept []Completion
-	busy chan struct{} // one reads the device at a time; holds one token
-}
 
 // target is what work on an object needs of its record, which must not be read
 // without the lock.
@@ -102,107 +90,6 @@ func (f *Fabric) PostWork(ctx context.Context, c Caller, r PostWork) (int, error
 		e.Details["posted"] = itoa(posted)
 	}
 	return posted, err
-}
-
-// PollCompletions gives completions after a sequence number, oldest first, and
-// gives up those up to it.
-func (f *Fabric) PollCompletions(ctx context.Context, c Caller, r PollCompletions) ([]Completion, error) {
-	const op = "PollCompletions"
-	var v violations
-	within(&v, "limit", r.Limit, 0, maxWork)
-	if r.Wait < 0 || r.Wait > maxWait {
-		v.invalid("wait", fmt.Sprintf("%v: want 0 s to 60 s", r.Wait))
-	}
-	if err := v.err(op, r.QueuePair); err != nil {
-		return nil, err
-	}
-	limit := orDefault(r.Limit, 128)
-	qp, err := f.using(c, op, kindQueuePair, r.QueuePair)
-	if err != nil {
-		return nil, err
-	}
-	f.mu.Lock()
-	if qp.inbox == nil {
-		qp.inbox = &inbox{busy: make(chan struct{}, 1)}
-	}
-	in := qp.inbox
-	f.mu.Unlock()
-	if err := in.giveUp(r.After); err != nil {
-		return nil, &Error{Op: op, Name: qp.name, Field: "after", Reason: FieldInvalid, Message: err.Error()}
-	}
-	if out := in.some(r.After, limit); len(out) > 0 {
-		return out, nil
-	}
-	// A device may heed the context before it looks, hence a little time even
-	// for a caller who does not wait.
-	wait, cancel := context.WithTimeout(ctx, max(r.Wait, time.Millisecond))
-	defer cancel()
-	select { // one caller reads; others wait for what it brings
-	case in.busy <- struct{}{}:
-		defer func() { <-in.busy }()
-	case <-wait.Done():
-		return in.some(r.After, limit), nil
-	}
-	if out := in.some(r.After, limit); len(out) > 0 {
-		return out, nil
-	}
-	got, err := qp.card.dev.Completions(wait, qp.uid, min(limit, maxWork))
-	if err != nil && len(got) == 0 {
-		if ctx.Err() == nil && errors.Is(err, wait.Err()) {
-			return nil, nil
-		}
-		return nil, f.workFault(ctx, op, qp.record, err)
-	}
-	in.add(got)
-	for i := range got {
-		if got[i].Status != ib.Success {
-			f.mu.Lock()
-			qp.stale = true // its state may have changed
-			qp.card.push(qp.record)
-			f.mu.Unlock()
-			break
-		}
-	}
-	return in.some(r.After, limit), nil
-}
-
-// giveUp drops what the caller has.
-func (in *inbox) giveUp(after uint64) error {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	if after > in.last {
-		return fmt.Errorf("%d: the newest completion has the sequence %d", after, in.last)
-	}
-	n := 0
-	for n < len(in.kept) && in.kept[n].Sequence <= after {
-		n++
-	}
-	in.kept = append(in.kept[:0], in.kept[n:]...)
-	if len(in.kept) == 0 {
-		in.kept = nil
-	}
-	return nil
-}
-
-func (in *inbox) some(after uint64, limit int) []Completion {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	var out []Completion
-	for _, c := range in.kept {
-		if c.Sequence > after && len(out) < limit {
-			out = append(out, c)
-		}
-	}
-	return out
-}
-
-func (in *inbox) add(cs []device.Completion) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	for _, c := range cs {
-		in.last++
-		in.kept = append(in.kept, Completion{Sequence: in.last, Completion: c})
-	}
 }
 
 // ReadBuffer copies len(p) bytes, 1 to 1 MiB, from a buffer of the caller's own.

@@ -3,9 +3,11 @@ package fabric_test
 import (
 	"bytes"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/accelfab/accelfab/device"
+	"github.com/accelfab/accelfab/device/ib"
 	"github.com/accelfab/accelfab/fabric"
 )
 
@@ -65,5 +67,67 @@ func TestCompletionsAreKeptUntilGivenUp(t *testing.T) {
 		}
 		_, err = w.f.PollCompletions(ctx(), bob, fabric.PollCompletions{QueuePair: q})
 		refused(t, err, fabric.PermissionDenied, "")
+	})
+}
+
+// Who waits for solicited completions alone sleeps through the others, and has
+// all of them then.
+func TestWaitForSolicitedCompletions(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.full()
+		q, uid := d0+"/queuePairs/q", w.getQP("q").UID
+		type answer struct {
+			list  []fabric.Completion
+			after time.Duration
+		}
+		wait := func(r fabric.PollCompletions) <-chan answer {
+			done, start := make(chan answer, 1), time.Now()
+			r.QueuePair = q
+			go func() {
+				list := must(w.f.PollCompletions(ctx(), alice, r))
+				done <- answer{list, time.Since(start)}
+			}()
+			synctest.Wait()
+			return done
+		}
+		solicited := wait(fabric.PollCompletions{Wait: time.Minute, SolicitedOnly: true})
+		pass(time.Second)
+		w.cards[0].receive(uid, device.Completion{ID: 1})
+		pass(time.Second)
+		// Another caller has what came at once, though the first reads the device.
+		if got := <-wait(fabric.PollCompletions{Wait: time.Minute}); len(got.list) != 1 || got.after != 0 {
+			t.Errorf("another caller has %+v, want the one that is there, at once", got)
+		}
+		next := wait(fabric.PollCompletions{After: 0, Wait: 10 * time.Millisecond, SolicitedOnly: true})
+		if got := <-next; len(got.list) != 0 || got.after != 10*time.Millisecond {
+			t.Errorf("%+v: want none after 10 ms", got)
+		}
+		w.cards[0].receive(uid, device.Completion{ID: 2, Solicited: true})
+		if got := <-solicited; len(got.list) != 2 || got.list[0].ID != 1 || !got.list[1].Solicited || got.after < 2*time.Second {
+			t.Errorf("%+v: want both after 2 s", got)
+		}
+		// What was answered counts until it is given up.
+		if got := <-wait(fabric.PollCompletions{SolicitedOnly: true, Limit: 1}); len(got.list) != 1 || got.list[0].ID != 1 {
+			t.Errorf("%+v: want the first again", got)
+		}
+		failed := wait(fabric.PollCompletions{After: 2, Wait: time.Minute, SolicitedOnly: true})
+		w.cards[0].receive(uid, device.Completion{ID: 3, Status: ib.WRFlushErr})
+		if got := <-failed; len(got.list) != 1 || got.list[0].ID != 3 {
+			t.Errorf("%+v: want the failed one", got)
+		}
+		// No more fit: the caller has to take them.
+		full := wait(fabric.PollCompletions{After: 3, Wait: time.Minute, SolicitedOnly: true, Limit: 1024})
+		for range 1030 {
+			w.cards[0].receive(uid, device.Completion{})
+		}
+		if got := <-full; len(got.list) != 1024 {
+			t.Errorf("%d completions, want the 1,024 that fit", len(got.list))
+		}
+		if got := <-wait(fabric.PollCompletions{After: 1027, SolicitedOnly: true}); len(got.list) != 0 {
+			t.Errorf("%+v: want none of the rest", got.list)
+		}
+		if got := <-wait(fabric.PollCompletions{After: 1027}); len(got.list) != 6 {
+			t.Errorf("%d completions, want the rest", len(got.list))
+		}
 	})
 }

@@ -122,7 +122,8 @@ func portToProto(node device.UID, p *fabric.Port) *pb.Port {
 		State: portStates.proto(p.State), Number: uint32(p.Number), IbPort: p.IBPort, Class: portClasses.proto(p.Class),
 		AdminState: adminStates.proto(p.AdminUp), SpeedMbps: p.SpeedMbps,
 		ActiveMtuBytes: uint32(p.ActiveMTU.Bytes()), MaxMtuBytes: uint32(p.MaxMTU.Bytes()), StateChangeTime: timeOf(p.ChangedAt),
-		Peer: peerToProto(p),
+		Peer: peerToProto(p), Message: p.Reason,
+		ReceiveBufferBytes: uint64(max(p.ReceiveBuffer, 0)), ReceiveBufferAskedBytes: uint64(max(p.ReceiveBufferAsked, 0)),
 		Counters: &pb.Port_Counters{
 			XmitPackets: c.XmitPackets, XmitBytes: c.XmitBytes, RcvPackets: c.RcvPackets, RcvBytes: c.RcvBytes,
 			AcksSent: c.AcksSent, NaksSent: c.NAKsSent, RnrNakSent: c.RNRNAKsSent, RnrNakReceived: c.RNRNAKsReceived,
@@ -131,6 +132,8 @@ func portToProto(node device.UID, p *fabric.Port) *pb.Port {
 			PkeyViolations: c.PKeyViolations, QkeyViolations: c.QKeyViolations, WiringViolations: c.WiringViolations,
 			UnknownQps: c.UnknownQPs, Malformed: c.Malformed, IpIdsPredicted: c.IDsPredicted, IpIdsSolved: c.IDsSolved,
 			ReceiverDrops: c.ReceiverDrops, CongestionMarks: c.CongestionMarks, CnpsReceived: c.CNPsReceived,
+			Truncated: c.Truncated, UnsupportedVersions: c.UnsupportedVersions, UnknownOpcodes: c.UnknownOpcodes,
+			RemoteAccessErrors: c.RemoteAccessErrors, InvalidRequests: c.InvalidRequests, UnexpectedPackets: c.UnexpectedPackets,
 		},
 	}
 	for _, g := range p.GIDs {

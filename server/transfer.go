@@ -128,7 +128,8 @@ func (s transferService) PostWork(ctx context.Context, r *pb.PostWorkRequest) (*
 
 func (s transferService) PollCompletions(ctx context.Context, r *pb.PollCompletionsRequest) (*pb.PollCompletionsResponse, error) {
 	var v faults
-	ask := fabric.PollCompletions{QueuePair: r.Name, After: r.After, Limit: int(r.MaxCompletions), Wait: v.duration("wait", r.Wait)}
+	ask := fabric.PollCompletions{QueuePair: r.Name, After: r.After, Limit: int(r.MaxCompletions), Wait: v.duration("wait", r.Wait),
+		SolicitedOnly: r.SolicitedOnly}
 	if err := v.err(); err != nil {
 		return nil, err
 	}

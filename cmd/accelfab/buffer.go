@@ -47,7 +47,7 @@ func newBufferCreateCmd(a *app) *cobra.Command {
 	var cr creation
 	var session string
 	var size, alignment sizeFlag
-	cmd := buffers.on(a, devices, &cobra.Command{
+	cmd := on(a, devices, &cobra.Command{
 		Use:     "create DEVICE",
 		Short:   "Take memory of a card; it reads as zeros",
 		Example: "  accelfab buffer create soft-0 --id b1 --session job1 --size 64MiB",
@@ -60,7 +60,7 @@ func newBufferCreateCmd(a *app) *cobra.Command {
 		return func(ctx context.Context, c *client.Client) (*pb.Buffer, error) {
 			return c.Memory.CreateBuffer(ctx, req)
 		}, err
-	})
+	}, buffers.print)
 	cr.flags(cmd)
 	sessionFlag(a, cmd, &session)
 	cmd.Flags().Var(&size, "size", "bytes, such as 64MiB")

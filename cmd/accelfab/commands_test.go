@@ -54,7 +54,7 @@ soft-2  -       2/3     .
 
 	{line: "port list", asks: []proto.Message{&pb.ListPortsRequest{Parent: "nodes/local/devices/-", PageSize: 1000}}, prints: portTable},
 	{line: "port list soft-0", asks: []proto.Message{&pb.ListPortsRequest{Parent: device0, PageSize: 1000}}, prints: portTable},
-	{line: "port get soft-0/8", asks: []proto.Message{&pb.GetPortRequest{Name: device0 + "/ports/8"}}, prints: portTable},
+	{line: "port get soft-0/8", asks: []proto.Message{&pb.GetPortRequest{Name: device0 + "/ports/8"}}, prints: portTable + portMore},
 	{line: "port enable soft-0/8", asks: []proto.Message{setPort(pb.Port_ADMIN_STATE_ENABLED, false)}, prints: portTable},
 	{line: "port disable soft-0/8 --validate-only", asks: []proto.Message{setPort(pb.Port_ADMIN_STATE_DISABLED, true)}, prints: portTable},
 
@@ -121,6 +121,8 @@ soft-2  -       2/3     .
 		getMR("soft-0/memoryRegions/mr1"), postOf(&pb.WorkRequest{Opcode: pb.WorkRequest_OPCODE_RECV, Sges: sge(0, 1<<16)})}, prints: "\nposted\n"},
 	{line: "qp poll soft-0/q1 --after 6 --wait 5s", asks: []proto.Message{&pb.PollCompletionsRequest{
 		Name: device0 + "/queuePairs/q1", After: 6, MaxCompletions: 1024, Wait: durationpb.New(5 * time.Second)}}, prints: completionTable},
+	{line: "qp poll soft-0/q1 --solicited-only", asks: []proto.Message{&pb.PollCompletionsRequest{
+		Name: device0 + "/queuePairs/q1", MaxCompletions: 1024, Wait: durationpb.New(0), SolicitedOnly: true}}, prints: completionTable},
 
 	{line: "event list --after 40 --limit 1 --filter a=b", asks: []proto.Message{&pb.ListEventsRequest{Parent: "nodes/local", After: 40, PageSize: 1, Filter: "a=b"}}, prints: `
 CURSOR  TIME          TYPE     RESOURCE              WHO       BEFORE  AFTER  REASON  MESSAGE
@@ -141,6 +143,18 @@ soft-0  READY  soft    HL-225  3       -    1GiB    1048572KiB  24     job1,job2
 	portTable = `
 PORT      CLASS      ADMIN    STATE   GBIT/S  MTU   PEER      GID
 soft-0/8  SCALE_OUT  ENABLED  ACTIVE  100     4096  soft-3/2  ::ffff:127.64.0.9 [1]
+`
+	portMore = `
+receive buffer: 212992 of 4194304 bytes
+
+GID INDEX  TYPE     FAMILY           GID
+0          ROCE_V2  IPv6 link-local  fe80::1
+1          ROCE_V2  IPv4             ::ffff:127.64.0.9
+3          ROCE_V2  IPv6             2001:db8::9
+
+COUNTER       COUNT
+xmit_packets  12
+truncated     1152921504606846976
 `
 	sessionTable = `
 SESSION  STATE   OWNER     MODE       DEVICES        TTL     PDS  BUFFERS  MRS  QPS
@@ -163,8 +177,8 @@ QP         STATE  TYPE  PORT      PD          LOCAL                   REMOTE  MT
 soft-0/q1  ERR    RC    soft-0/8  soft-0/pd1  ::ffff:127.64.0.9 0x11  -       4096  the peer is gone
 `
 	completionTable = `
-SEQUENCE  WR ID  OPCODE      STATUS   BYTES  MESSAGE
-7         1      RDMA_WRITE  SUCCESS  -      -
+SEQUENCE  WR ID  OPCODE      STATUS   BYTES  IMM  FROM  FLAGS  MESSAGE
+7         1      RDMA_WRITE  SUCCESS  -      -    -     -      -
 `
 )
 

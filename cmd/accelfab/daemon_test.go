@@ -38,7 +38,10 @@ var (
 	}
 	aPort = &pb.Port{
 		Name: "nodes/n1/devices/soft-0/ports/8", Class: pb.Port_CLASS_SCALE_OUT, AdminState: pb.Port_ADMIN_STATE_ENABLED, State: pb.Port_STATE_ACTIVE, SpeedMbps: 100000,
-		ActiveMtuBytes: 4096, Peer: &pb.Port_Peer{Port: "nodes/n1/devices/soft-3/ports/2"}, Gids: []*pb.Port_Gid{{Index: 0, Gid: "fe80::1"}, {Index: 1, Gid: "::ffff:127.64.0.9"}},
+		ActiveMtuBytes: 4096, Peer: &pb.Port_Peer{Port: "nodes/n1/devices/soft-3/ports/2"}, Gids: []*pb.Port_Gid{
+			{Index: 0, Gid: "fe80::1", Type: pb.GidType_GID_TYPE_ROCE_V2}, {Index: 1, Gid: "::ffff:127.64.0.9", Type: pb.GidType_GID_TYPE_ROCE_V2},
+			{Index: 3, Gid: "2001:db8::9", Type: pb.GidType_GID_TYPE_ROCE_V2}},
+		ReceiveBufferBytes: 212992, ReceiveBufferAskedBytes: 4 << 20, Counters: &pb.Port_Counters{XmitPackets: 12, Truncated: 1 << 60},
 	}
 	aSession = &pb.Session{
 		Name: "nodes/n1/sessions/job1", State: pb.Session_STATE_ACTIVE, Owner: &pb.Session_Owner{Identity: "uid:1000"}, Mode: pb.Session_MODE_EXCLUSIVE, Generation: 1 << 60,

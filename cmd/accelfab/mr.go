@@ -70,7 +70,7 @@ func newMRCreateCmd(a *app) *cobra.Command {
 	var pd, buffer string
 	var offset, length sizeFlag
 	var access []string
-	cmd := mrs.on(a, devices, &cobra.Command{
+	cmd := on(a, devices, &cobra.Command{
 		Use:   "create DEVICE",
 		Short: "Register a range of a buffer",
 		Example: `  accelfab mr create soft-0 --id mr1 --pd soft-0/pd1 --buffer soft-0/buffer1
@@ -93,7 +93,7 @@ func newMRCreateCmd(a *app) *cobra.Command {
 		return func(ctx context.Context, c *client.Client) (*pb.MemoryRegion, error) {
 			return c.Memory.CreateMemoryRegion(ctx, req)
 		}, nil
-	})
+	}, mrs.print)
 	cr.flags(cmd)
 	f := cmd.Flags()
 	f.StringVar(&pd, "pd", "", "protection domain")

@@ -36,7 +36,7 @@ var pds = resource[*pb.ProtectionDomain]{
 func newPDCmd(a *app) *cobra.Command {
 	var cr creation
 	var session string
-	create := pds.on(a, devices, &cobra.Command{
+	create := on(a, devices, &cobra.Command{
 		Use:     "create DEVICE",
 		Short:   "Make a protection domain",
 		Example: "  accelfab pd create soft-0 --id pd1 --session job1",
@@ -49,7 +49,7 @@ func newPDCmd(a *app) *cobra.Command {
 		return func(ctx context.Context, c *client.Client) (*pb.ProtectionDomain, error) {
 			return c.Memory.CreateProtectionDomain(ctx, req)
 		}, err
-	})
+	}, pds.print)
 	cr.flags(create)
 	sessionFlag(a, create, &session)
 	cmd := &cobra.Command{Use: "pd", Short: "Protection domains: which queue pairs may touch which memory", Example: "  accelfab pd list"}

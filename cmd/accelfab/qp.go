@@ -180,7 +180,7 @@ there too, or on --peer-server.`,
 func newQPModifyCmd(a *app) *cobra.Command {
 	var state, etag string
 	var validateOnly bool
-	cmd := qps.on(a, qps, &cobra.Command{
+	cmd := on(a, qps, &cobra.Command{
 		Use:     "modify DEVICE/ID",
 		Short:   "Take a queue pair to another state",
 		Example: "  accelfab qp modify soft-0/q1 --state init",
@@ -190,7 +190,7 @@ func newQPModifyCmd(a *app) *cobra.Command {
 		return func(ctx context.Context, c *client.Client) (*pb.QueuePair, error) {
 			return c.QueuePairs.ModifyQueuePair(ctx, req)
 		}, err
-	})
+	}, qps.print)
 	cmd.Flags().StringVar(&state, "state", "", "reset, init, rtr, rts, sqd or err")
 	cmd.Flags().StringVar(&etag, "etag", "", "refuse if the queue pair has changed since it had this etag")
 	validateOnlyFlag(cmd, &validateOnly)

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -267,12 +268,41 @@ func bytesMoved(c *pb.Completion) any {
 	return c.GetLengthBytes()
 }
 
+func immText(c *pb.Completion) any {
+	if c.ImmData == nil {
+		return ""
+	}
+	return fmt.Sprintf("%#x", c.GetImmData())
+}
+
+// sourceText is who sent a datagram.
+func sourceText(c *pb.Completion) any {
+	if c.GetSourceGid() == "" {
+		return ""
+	}
+	return fmt.Sprintf("%s %#x", c.GetSourceGid(), c.GetSourceQpn())
+}
+
+func completionFlags(c *pb.Completion) any {
+	var flags []string
+	if c.GetSolicited() {
+		flags = append(flags, "solicited")
+	}
+	if c.GetHasGrh() {
+		flags = append(flags, "grh")
+	}
+	return strings.Join(flags, ",")
+}
+
 var completionColumns = []column[*pb.Completion]{
 	{"SEQUENCE", func(c *pb.Completion) any { return c.GetSequence() }},
 	{"WR ID", func(c *pb.Completion) any { return c.GetWrId() }},
 	{"OPCODE", func(c *pb.Completion) any { return enum(c.GetOpcode(), "OPCODE") }},
 	{"STATUS", func(c *pb.Completion) any { return enum(c.GetStatus(), "COMPLETION_STATUS") }},
 	{"BYTES", bytesMoved},
+	{"IMM", immText},
+	{"FROM", sourceText},
+	{"FLAGS", completionFlags},
 	{"MESSAGE", func(c *pb.Completion) any { return c.GetMessage() }},
 }
 
@@ -282,6 +312,7 @@ const maxPoll = 1024
 func newQPPollCmd(a *app) *cobra.Command {
 	var after uint64
 	var wait time.Duration
+	var solicited bool
 	cmd := &cobra.Command{
 		Use:               "poll DEVICE/ID",
 		Short:             "Read completions; --after gives up those that were read",
@@ -295,7 +326,7 @@ func newQPPollCmd(a *app) *cobra.Command {
 			}
 			return a.within(cmd, a.timeout+max(wait, 0), func(ctx context.Context, c *client.Client) error {
 				r, err := c.Transfers.PollCompletions(ctx, &pb.PollCompletionsRequest{
-					Name: name, After: after, MaxCompletions: maxPoll, Wait: durationpb.New(wait),
+					Name: name, After: after, MaxCompletions: maxPoll, Wait: durationpb.New(wait), SolicitedOnly: solicited,
 				})
 				if err != nil {
 					return err
@@ -309,5 +340,6 @@ func newQPPollCmd(a *app) *cobra.Command {
 	}
 	cmd.Flags().Uint64Var(&after, "after", 0, "sequence of the last completion that you have")
 	cmd.Flags().DurationVar(&wait, "wait", 0, "how long to wait for one")
+	cmd.Flags().BoolVar(&solicited, "solicited-only", false, "none until the peer solicited one, or one failed; then all there are")
 	return cmd
 }

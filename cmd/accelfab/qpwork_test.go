@@ -199,3 +199,18 @@ func TestConnectRefusedL16(t *testing.T) {
 		t.Errorf("last asks %v of the end that was connected, want %v", last, want)
 	}
 }
+
+// A datagram's completion tells who sent it and what is in front of it.
+func TestPollShowsDatagrams(t *testing.T) {
+	wc := completion(1, 7, pb.Completion_OPCODE_RECV)
+	wc.Receive, wc.LengthBytes, wc.ImmData, wc.Solicited = true, 104, proto.Uint32(0), true
+	wc.SourceGid, wc.SourceQpn, wc.HasGrh = "::ffff:10.77.0.2", 0x11, true
+	got := newWorker(t, wc).run(t, strings.Fields("qp poll soft-0/q1")...)
+	want := `
+SEQUENCE  WR ID  OPCODE  STATUS   BYTES  IMM  FROM                   FLAGS          MESSAGE
+1         7      RECV    SUCCESS  104    0x0  ::ffff:10.77.0.2 0x11  solicited,grh  -
+`
+	if got.status != 0 || "\n"+got.stdout != want {
+		t.Errorf("prints\n%s\nwant%s", got.stdout, want)
+	}
+}

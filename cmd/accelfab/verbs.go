@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -18,6 +19,7 @@ type resource[M proto.Message] struct {
 	command string // the noun in the command line
 	plural  string // for people
 	columns []column[M]
+	more    func(w io.Writer, m M) error // what get shows below the row; may be nil
 	get     func(ctx context.Context, c *client.Client, name string) (M, error)
 	// list reads one page: the whole reply and what is in it.
 	list   func(ctx context.Context, c *client.Client, p page) (reply proto.Message, items []M, next string, err error)
@@ -38,6 +40,14 @@ const pageSize = 1000
 
 func (r resource[M]) print(a *app, cmd *cobra.Command, m M) error {
 	return print(a, cmd, m, r.columns, m)
+}
+
+// printAll is print with what the row has no room for.
+func (r resource[M]) printAll(a *app, cmd *cobra.Command, m M) error {
+	if err := r.print(a, cmd, m); err != nil || r.more == nil || a.output != "table" {
+		return err
+	}
+	return r.more(cmd.OutOrStdout(), m)
 }
 
 // example is a name that the help texts use.
@@ -71,7 +81,7 @@ type named interface {
 
 // on lets cmd take one name of a kind, make the call that prepare gives for it,
 // and show the answer.
-func (r resource[M]) on(a *app, of named, cmd *cobra.Command, prepare func(name string) (call[M], error)) *cobra.Command {
+func on[M any](a *app, of named, cmd *cobra.Command, prepare func(name string) (call[M], error), show func(*app, *cobra.Command, M) error) *cobra.Command {
 	cmd.Args = cobra.ExactArgs(1)
 	cmd.ValidArgsFunction = first(of.complete(a))
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -88,7 +98,7 @@ func (r resource[M]) on(a *app, of named, cmd *cobra.Command, prepare func(name 
 			if err != nil {
 				return err
 			}
-			return r.print(a, cmd, m)
+			return show(a, cmd, m)
 		})
 	}
 	return cmd
@@ -105,13 +115,13 @@ func first(names cobra.CompletionFunc) cobra.CompletionFunc {
 }
 
 func (r resource[M]) getCmd(a *app) *cobra.Command {
-	return r.on(a, r, &cobra.Command{
+	return on(a, r, &cobra.Command{
 		Use:     r.use("get"),
 		Short:   "Show a " + r.noun,
 		Example: fmt.Sprintf("  accelfab %s get %s\n  accelfab %s get %s -o json", r.command, r.example(), r.command, r.example()),
 	}, func(name string) (call[M], error) {
 		return func(ctx context.Context, c *client.Client) (M, error) { return r.get(ctx, c, name) }, nil
-	})
+	}, r.printAll)
 }
 
 func (r resource[M]) listCmd(a *app) *cobra.Command {

@@ -1005,8 +1005,16 @@ type Port struct {
 	Counters *Port_Counters `protobuf:"bytes,18,opt,name=counters,proto3" json:"counters,omitempty"`
 	// When state last changed.
 	StateChangeTime *timestamppb.Timestamp `protobuf:"bytes,19,opt,name=state_change_time,json=stateChangeTime,proto3" json:"state_change_time,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// For people: why the port is not active. Empty where it is, or nobody knows.
+	Message string `protobuf:"bytes,20,opt,name=message,proto3" json:"message,omitempty"`
+	// What the port can hold of packets that arrived and were not yet taken in, bytes; 0 where the driver does
+	// not tell.
+	ReceiveBufferBytes uint64 `protobuf:"varint,21,opt,name=receive_buffer_bytes,json=receiveBufferBytes,proto3" json:"receive_buffer_bytes,omitempty"`
+	// What the driver would have it be. Where it is more than receive_buffer_bytes the host gave less, and
+	// packets may be lost under load.
+	ReceiveBufferAskedBytes uint64 `protobuf:"varint,22,opt,name=receive_buffer_asked_bytes,json=receiveBufferAskedBytes,proto3" json:"receive_buffer_asked_bytes,omitempty"`
+	unknownFields           protoimpl.UnknownFields
+	sizeCache               protoimpl.SizeCache
 }
 
 func (x *Port) Reset() {
@@ -1170,6 +1178,27 @@ func (x *Port) GetStateChangeTime() *timestamppb.Timestamp {
 		return x.StateChangeTime
 	}
 	return nil
+}
+
+func (x *Port) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *Port) GetReceiveBufferBytes() uint64 {
+	if x != nil {
+		return x.ReceiveBufferBytes
+	}
+	return 0
+}
+
+func (x *Port) GetReceiveBufferAskedBytes() uint64 {
+	if x != nil {
+		return x.ReceiveBufferAskedBytes
+	}
+	return 0
 }
 
 // Largest counts and sizes that the device accepts.
@@ -1603,7 +1632,7 @@ type Port_Counters struct {
 	WiringViolations uint64 `protobuf:"varint,17,opt,name=wiring_violations,json=wiringViolations,proto3" json:"wiring_violations,omitempty"`
 	// Packets dropped since their queue pair is not there or not ready.
 	UnknownQps uint64 `protobuf:"varint,18,opt,name=unknown_qps,json=unknownQps,proto3" json:"unknown_qps,omitempty"`
-	// Packets dropped since they are not RoCE v2 or break its rules.
+	// Packets dropped for a bad pad, bytes where none may be, or a length that does not fit the path MTU.
 	Malformed uint64 `protobuf:"varint,19,opt,name=malformed,proto3" json:"malformed,omitempty"`
 	// Packets whose IP identification was as predicted (a socket does not show it, the ICRC covers it).
 	IpIdsPredicted uint64 `protobuf:"varint,20,opt,name=ip_ids_predicted,json=ipIdsPredicted,proto3" json:"ip_ids_predicted,omitempty"`
@@ -1614,9 +1643,22 @@ type Port_Counters struct {
 	// Packets received with the ECN mark congestion experienced.
 	CongestionMarks uint64 `protobuf:"varint,23,opt,name=congestion_marks,json=congestionMarks,proto3" json:"congestion_marks,omitempty"`
 	// Congestion notification packets received.
-	CnpsReceived  uint64 `protobuf:"varint,24,opt,name=cnps_received,json=cnpsReceived,proto3" json:"cnps_received,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	CnpsReceived uint64 `protobuf:"varint,24,opt,name=cnps_received,json=cnpsReceived,proto3" json:"cnps_received,omitempty"`
+	// Packets dropped since they end before their headers and ICRC do.
+	Truncated uint64 `protobuf:"varint,25,opt,name=truncated,proto3" json:"truncated,omitempty"`
+	// Packets dropped for a BTH transport version that is not 0.
+	UnsupportedVersions uint64 `protobuf:"varint,26,opt,name=unsupported_versions,json=unsupportedVersions,proto3" json:"unsupported_versions,omitempty"`
+	// Packets dropped for an opcode that is none, or not one of the queue pair's type.
+	UnknownOpcodes uint64 `protobuf:"varint,27,opt,name=unknown_opcodes,json=unknownOpcodes,proto3" json:"unknown_opcodes,omitempty"`
+	// Requests refused for R_Key, range, rights or protection domain.
+	RemoteAccessErrors uint64 `protobuf:"varint,28,opt,name=remote_access_errors,json=remoteAccessErrors,proto3" json:"remote_access_errors,omitempty"`
+	// Requests refused for what they ask.
+	InvalidRequests uint64 `protobuf:"varint,29,opt,name=invalid_requests,json=invalidRequests,proto3" json:"invalid_requests,omitempty"`
+	// Packets dropped since nobody waits for them: answers to nothing, a state that takes none, a datagram
+	// without a receive.
+	UnexpectedPackets uint64 `protobuf:"varint,30,opt,name=unexpected_packets,json=unexpectedPackets,proto3" json:"unexpected_packets,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *Port_Counters) Reset() {
@@ -1817,6 +1859,48 @@ func (x *Port_Counters) GetCnpsReceived() uint64 {
 	return 0
 }
 
+func (x *Port_Counters) GetTruncated() uint64 {
+	if x != nil {
+		return x.Truncated
+	}
+	return 0
+}
+
+func (x *Port_Counters) GetUnsupportedVersions() uint64 {
+	if x != nil {
+		return x.UnsupportedVersions
+	}
+	return 0
+}
+
+func (x *Port_Counters) GetUnknownOpcodes() uint64 {
+	if x != nil {
+		return x.UnknownOpcodes
+	}
+	return 0
+}
+
+func (x *Port_Counters) GetRemoteAccessErrors() uint64 {
+	if x != nil {
+		return x.RemoteAccessErrors
+	}
+	return 0
+}
+
+func (x *Port_Counters) GetInvalidRequests() uint64 {
+	if x != nil {
+		return x.InvalidRequests
+	}
+	return 0
+}
+
+func (x *Port_Counters) GetUnexpectedPackets() uint64 {
+	if x != nil {
+		return x.UnexpectedPackets
+	}
+	return 0
+}
+
 var File_accelfab_v1_device_proto protoreflect.FileDescriptor
 
 const file_accelfab_v1_device_proto_rawDesc = "" +
@@ -1908,7 +1992,7 @@ const file_accelfab_v1_device_proto_rawDesc = "" +
 	"\vSTATE_READY\x10\x02\x12\x13\n" +
 	"\x0fSTATE_RESETTING\x10\x03\x12\x15\n" +
 	"\x11STATE_UNAVAILABLE\x10\x04:D\xeaAA\n" +
-	"\x0faccelfab/Device\x12\x1dnodes/{node}/devices/{device}*\adevices2\x06device\"\xee\x13\n" +
+	"\x0faccelfab/Device\x12\x1dnodes/{node}/devices/{device}*\adevices2\x06device\"\xaa\x17\n" +
 	"\x04Port\x12\x17\n" +
 	"\x04name\x18\x01 \x01(\tB\x03\xe0A\bR\x04name\x12\x15\n" +
 	"\x03uid\x18\x02 \x01(\tB\x03\xe0A\x03R\x03uid\x12\x17\n" +
@@ -1932,7 +2016,10 @@ const file_accelfab_v1_device_proto_rawDesc = "" +
 	"\x04gids\x18\x10 \x03(\v2\x15.accelfab.v1.Port.GidB\x03\xe0A\x03R\x04gids\x12/\n" +
 	"\x04peer\x18\x11 \x01(\v2\x16.accelfab.v1.Port.PeerB\x03\xe0A\x03R\x04peer\x12;\n" +
 	"\bcounters\x18\x12 \x01(\v2\x1a.accelfab.v1.Port.CountersB\x03\xe0A\x03R\bcounters\x12K\n" +
-	"\x11state_change_time\x18\x13 \x01(\v2\x1a.google.protobuf.TimestampB\x03\xe0A\x03R\x0fstateChangeTime\x1af\n" +
+	"\x11state_change_time\x18\x13 \x01(\v2\x1a.google.protobuf.TimestampB\x03\xe0A\x03R\x0fstateChangeTime\x12\x1d\n" +
+	"\amessage\x18\x14 \x01(\tB\x03\xe0A\x03R\amessage\x125\n" +
+	"\x14receive_buffer_bytes\x18\x15 \x01(\x04B\x03\xe0A\x03R\x12receiveBufferBytes\x12@\n" +
+	"\x1areceive_buffer_asked_bytes\x18\x16 \x01(\x04B\x03\xe0A\x03R\x17receiveBufferAskedBytes\x1af\n" +
 	"\x03Gid\x12\x19\n" +
 	"\x05index\x18\x01 \x01(\rB\x03\xe0A\x03R\x05index\x12\x15\n" +
 	"\x03gid\x18\x02 \x01(\tB\x03\xe0A\x03R\x03gid\x12-\n" +
@@ -1941,7 +2028,8 @@ const file_accelfab_v1_device_proto_rawDesc = "" +
 	"\x06device\x18\x01 \x01(\tB\x03\xe0A\x03R\x06device\x12\x17\n" +
 	"\x04port\x18\x02 \x01(\tB\x03\xe0A\x03R\x04port\x12 \n" +
 	"\tmodule_id\x18\x03 \x01(\rB\x03\xe0A\x03R\bmoduleId\x12\x1b\n" +
-	"\x06number\x18\x04 \x01(\rB\x03\xe0A\x03R\x06number\x1a\xfc\a\n" +
+	"\x06number\x18\x04 \x01(\rB\x03\xe0A\x03R\x06number\x1a\xa0\n" +
+	"\n" +
 	"\bCounters\x12&\n" +
 	"\fxmit_packets\x18\x01 \x01(\x04B\x03\xe0A\x03R\vxmitPackets\x12\"\n" +
 	"\n" +
@@ -1972,7 +2060,13 @@ const file_accelfab_v1_device_proto_rawDesc = "" +
 	"\rip_ids_solved\x18\x15 \x01(\x04B\x03\xe0A\x03R\vipIdsSolved\x12*\n" +
 	"\x0ereceiver_drops\x18\x16 \x01(\x04B\x03\xe0A\x03R\rreceiverDrops\x12.\n" +
 	"\x10congestion_marks\x18\x17 \x01(\x04B\x03\xe0A\x03R\x0fcongestionMarks\x12(\n" +
-	"\rcnps_received\x18\x18 \x01(\x04B\x03\xe0A\x03R\fcnpsReceived\x1a9\n" +
+	"\rcnps_received\x18\x18 \x01(\x04B\x03\xe0A\x03R\fcnpsReceived\x12!\n" +
+	"\ttruncated\x18\x19 \x01(\x04B\x03\xe0A\x03R\ttruncated\x126\n" +
+	"\x14unsupported_versions\x18\x1a \x01(\x04B\x03\xe0A\x03R\x13unsupportedVersions\x12,\n" +
+	"\x0funknown_opcodes\x18\x1b \x01(\x04B\x03\xe0A\x03R\x0eunknownOpcodes\x125\n" +
+	"\x14remote_access_errors\x18\x1c \x01(\x04B\x03\xe0A\x03R\x12remoteAccessErrors\x12.\n" +
+	"\x10invalid_requests\x18\x1d \x01(\x04B\x03\xe0A\x03R\x0finvalidRequests\x122\n" +
+	"\x12unexpected_packets\x18\x1e \x01(\x04B\x03\xe0A\x03R\x11unexpectedPackets\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"a\n" +

@@ -394,7 +394,11 @@ type PollCompletionsRequest struct {
 	// At most so many in the reply, 1 to 1,024. 0 means 128.
 	MaxCompletions uint32 `protobuf:"varint,3,opt,name=max_completions,json=maxCompletions,proto3" json:"max_completions,omitempty"`
 	// If there is none, wait so long for one: 0 s to 60 s. Then the reply is empty. Unset waits not at all.
-	Wait          *durationpb.Duration `protobuf:"bytes,4,opt,name=wait,proto3" json:"wait,omitempty"`
+	Wait *durationpb.Duration `protobuf:"bytes,4,opt,name=wait,proto3" json:"wait,omitempty"`
+	// Wait for a completion that the peer marked as solicited or that is not a success, as a completion channel
+	// armed for solicited events does, or until 1,024 wait to be read. Then all there are are answered; before,
+	// none are.
+	SolicitedOnly bool `protobuf:"varint,5,opt,name=solicited_only,json=solicitedOnly,proto3" json:"solicited_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -455,6 +459,13 @@ func (x *PollCompletionsRequest) GetWait() *durationpb.Duration {
 		return x.Wait
 	}
 	return nil
+}
+
+func (x *PollCompletionsRequest) GetSolicitedOnly() bool {
+	if x != nil {
+		return x.SolicitedOnly
+	}
+	return false
 }
 
 // Reply of PollCompletions.
@@ -1142,13 +1153,14 @@ const file_accelfab_v1_transfer_proto_rawDesc = "" +
 	"\x12accelfab/QueuePairR\x04name\x129\n" +
 	"\brequests\x18\x02 \x03(\v2\x18.accelfab.v1.WorkRequestB\x03\xe0A\x02R\brequests\"*\n" +
 	"\x10PostWorkResponse\x12\x16\n" +
-	"\x06posted\x18\x01 \x01(\rR\x06posted\"\xc5\x01\n" +
+	"\x06posted\x18\x01 \x01(\rR\x06posted\"\xf1\x01\n" +
 	"\x16PollCompletionsRequest\x12.\n" +
 	"\x04name\x18\x01 \x01(\tB\x1a\xe0A\x02\xfaA\x14\n" +
 	"\x12accelfab/QueuePairR\x04name\x12\x19\n" +
 	"\x05after\x18\x02 \x01(\x04B\x03\xe0A\x01R\x05after\x12,\n" +
 	"\x0fmax_completions\x18\x03 \x01(\rB\x03\xe0A\x01R\x0emaxCompletions\x122\n" +
-	"\x04wait\x18\x04 \x01(\v2\x19.google.protobuf.DurationB\x03\xe0A\x01R\x04wait\"T\n" +
+	"\x04wait\x18\x04 \x01(\v2\x19.google.protobuf.DurationB\x03\xe0A\x01R\x04wait\x12*\n" +
+	"\x0esolicited_only\x18\x05 \x01(\bB\x03\xe0A\x01R\rsolicitedOnly\"T\n" +
 	"\x17PollCompletionsResponse\x129\n" +
 	"\vcompletions\x18\x01 \x03(\v2\x17.accelfab.v1.CompletionR\vcompletions\"\x82\x01\n" +
 	"\x12WriteBufferRequest\x12+\n" +
