@@ -160,6 +160,9 @@ func (d *Daemon) waitReady(path string) {
 
 // Kill ends the daemon at once, as kill -9 does, and waits until it is gone.
 func (d *Daemon) Kill() {
+	if d.exited == nil {
+		return // it never started
+	}
 	d.cmd.Process.Kill()
 	<-d.exited
 }

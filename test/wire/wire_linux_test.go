@@ -1,21 +1,18 @@
 package wire
 
 import (
-	"bufio"
 	"bytes"
-	"encoding/binary"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/accelfab/accelfab/device/ib"
 	pb "github.com/accelfab/accelfab/proto/accelfab/v1"
+	"github.com/accelfab/accelfab/test/capture"
 	"github.com/accelfab/accelfab/test/daemon"
 )
 
@@ -76,62 +73,6 @@ func namespaces(t *testing.T, mtu int) (a, b string) {
 	return names[0], names[1]
 }
 
-// capture runs tcpdump until the test calls the function that it gives.
-func capture(t *testing.T, ns, file string) (stop func()) {
-	t.Helper()
-	cmd := exec.Command("ip", "netns", "exec", ns, "tcpdump", "--immediate-mode", "-B", "16384", "-U", "-i", "v0", "-s", "0", "-w", file, "udp", "port", "4791")
-	stderr, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	lines := bufio.NewReader(stderr)
-	for { // it says "listening on" when it does
-		line, err := lines.ReadString('\n')
-		if err != nil {
-			t.Fatalf("tcpdump: %v %s", err, line)
-		}
-		if strings.Contains(line, "listening on") {
-			break
-		}
-	}
-	var rest bytes.Buffer
-	drained := make(chan struct{})
-	go func() { io.Copy(&rest, lines); close(drained) }()
-	return func() {
-		cmd.Process.Signal(syscall.SIGINT)
-		<-drained
-		cmd.Wait()
-		if !strings.Contains(rest.String(), "0 packets dropped by kernel") {
-			t.Logf("tcpdump: %s", rest.String())
-		}
-	}
-}
-
-// packets gives the IP packets of a classic pcap file of Ethernet frames.
-func packets(t *testing.T, file string) (list [][]byte) {
-	t.Helper()
-	b, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(b) < 24 || binary.LittleEndian.Uint32(b) != 0xa1b2c3d4 {
-		t.Fatalf("%s is no pcap file", file)
-	}
-	for b = b[24:]; len(b) >= 16; {
-		n := int(binary.LittleEndian.Uint32(b[8:]))
-		frame := b[16 : 16+n]
-		b = b[16+n:]
-		if binary.BigEndian.Uint16(frame[12:]) == 0x0800 {
-			ip := frame[14:]
-			list = append(list, ip[:binary.BigEndian.Uint16(ip[2:])])
-		}
-	}
-	return list
-}
-
 func TestWiresharkReadsWhatTwoNodesSay(t *testing.T) {
 	for _, c := range []struct{ mtu, path int }{{1500, 1024}, {4400, 4096}} {
 		t.Run(fmt.Sprintf("MTU %d", c.path), func(t *testing.T) { speak(t, c.mtu, uint32(c.path)) })
@@ -151,7 +92,7 @@ func speak(t *testing.T, mtu int, path uint32) {
 	if keep := os.Getenv("ACCELFAB_KEEP_PCAP"); keep != "" {
 		file = fmt.Sprintf("%s-%d.pcap", keep, path)
 	}
-	stop := capture(t, nsB, file)
+	stop := capture.Start(t, nsB, "v0", file)
 	daemon.Connect(t, src, dst)
 	if got := src.QP.GetAttributes().GetPathMtuBytes(); got != path {
 		t.Errorf("path MTU %d over an interface of %d, want %d", got, mtu, path)
@@ -202,52 +143,24 @@ func speak(t *testing.T, mtu int, path uint32) {
 	}
 	stop()
 
-	checkICRC(t, file)
-	checkTshark(t, file)
+	checkOpcodes(t, capture.CheckICRC(t, file))
+	capture.CheckTshark(t, file)
 }
 
-func checkICRC(t *testing.T, file string) {
+// checkOpcodes wants every shape of packet in the capture.
+func checkOpcodes(t *testing.T, seen map[capture.Kind]int) {
 	t.Helper()
-	seen := map[ib.Opcode]int{}
-	for i, ip := range packets(t, file) {
-		body, want, ok := ib.CutICRC(ip)
-		if !ok {
-			t.Fatalf("packet %d is too short: %x", i, ip)
-		}
-		if got, err := ib.ICRC(body); err != nil || got != want {
-			t.Errorf("packet %d: ICRC 0x%08x, want 0x%08x (%v)", i, want, got, err)
-		}
-		var p ib.Packet
-		if err := p.Parse(body[28:]); err != nil {
-			t.Errorf("packet %d: %v", i, err)
-		}
-		seen[p.Opcode]++
+	count := map[ib.Opcode]int{}
+	for kind, n := range seen {
+		count[kind.Opcode] += n
 	}
 	for _, op := range []ib.Opcode{
 		ib.RCSendFirst, ib.RCSendMiddle, ib.RCSendLast, ib.RCRDMAWriteFirst, ib.RCRDMAWriteMiddle, ib.RCRDMAWriteLast, ib.RCRDMAWriteOnly,
 		ib.RCRDMAReadRequest, ib.RCRDMAReadResponseFirst, ib.RCRDMAReadResponseMiddle, ib.RCRDMAReadResponseLast, ib.RCAcknowledge,
 	} {
-		if seen[op] == 0 {
+		if count[op] == 0 {
 			t.Errorf("no %v in the capture", op)
 		}
 	}
-	t.Logf("packets by opcode: %v", seen)
-}
-
-// checkTshark lets Wireshark's dissector read the capture.
-func checkTshark(t *testing.T, file string) {
-	t.Helper()
-	out := command(t, "tshark", "-r", file, "--disable-protocol", "rpcordma", "-T", "fields", "-e", "frame.number", "-e", "infiniband.bth.opcode", "-e", "_ws.malformed", "-e", "_ws.expert.message")
-	lines := strings.Split(strings.TrimRight(out, "\n"), "\n")
-	if want := len(packets(t, file)); len(lines) != want || want == 0 {
-		t.Fatalf("tshark has %d packets, the file %d", len(lines), want)
-	}
-	for _, line := range lines {
-		fields := strings.Split(line, "\t")
-		if len(fields) < 3 || fields[1] == "" {
-			t.Errorf("tshark does not read this as InfiniBand: %q", line)
-		} else if fields[2] != "" {
-			t.Errorf("tshark calls this malformed: %q", line)
-		}
-	}
+	t.Logf("packets by opcode: %v", count)
 }
