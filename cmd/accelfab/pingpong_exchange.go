@@ -57,8 +57,8 @@ func parsePingpongText(text []byte) (pingpongAddress, error) {
 	switch {
 	case a.GID.IsUnspecified():
 		return a, errors.New("the peer tells no GID: give it -g with the index of a RoCE v2 entry of its GID table, such as -g 1")
-	case a.QPN < 2:
-		return a, fmt.Errorf("the peer tells QPN %#x: want 0x2 to 0xffffff", a.QPN)
+	case a.QPN < 2 || a.QPN > 0xfffffe:
+		return a, fmt.Errorf("the peer tells QPN %#x: want 0x2 to 0xfffffe", a.QPN)
 	}
 	return a, nil
 }
