@@ -179,6 +179,7 @@ func (f *Fabric) aimAt(op string, r *record, a *aim) (*qpAsk, error) {
 			Details: map[string]string{"state": at.String(), "asked": a.target.String()}}
 	}
 	steps, err := qpSteps(&ask, at, a.target)
+	late := a.attrs.tooLate(at, steps)
 	switch {
 	case err != nil:
 		return nil, refuse("target_state", fmt.Sprintf("a queue pair in %v cannot go to %v; modify it to RESET or INIT first", at, a.target))
@@ -188,6 +189,8 @@ func (f *Fabric) aimAt(op string, r *record, a *aim) (*qpAsk, error) {
 			at, ask.Remote.GID, uint32(ask.Remote.QPN), a.target))
 	case len(steps) == 0 && *a.attrs != (Attributes{}):
 		return nil, refuse("attributes", "the queue pair is in "+at.String()+" already; attributes change only on the way to a state")
+	case late != "":
+		return nil, refuse(late, "the queue pair in "+at.String()+" has been given it before; modify it to RESET or INIT first to give it another")
 	case a.target <= ib.Init && a.remote != nil:
 		return nil, violations{{Field: "remote_endpoint", Reason: FieldInvalid, Problem: "a queue pair in " + a.target.String() + " has no peer"}}.err(op, r.name)
 	case a.target <= ib.Init:

@@ -47,16 +47,6 @@ func TestConnectInOneCreate(t *testing.T) {
 		if q.QPState != ib.RTS || q.Local.PSN != 9 || q.Attributes.PathMTU != ib.MTU512 || w.cards[0].calls != 1 {
 			t.Errorf("%d calls, %+v", w.cards[0].calls, q)
 		}
-		// UD goes to RTS at create, with a random Q_Key for the owner's eyes.
-		r = qpRequest("u", d0+"/protectionDomains/p")
-		r.Type = ib.UD
-		u := must(w.f.CreateQueuePairs(ctx(), alice, "", false, []fabric.CreateQueuePair{r}))[0]
-		if u.QPState != ib.RTS || u.Attributes.QKey == nil {
-			t.Errorf("%+v", u)
-		}
-		if seen := must(w.f.GetQueuePair(ctx(), root, u.Name)); seen.Attributes.QKey != nil {
-			t.Error("the operator sees the Q_Key")
-		}
 	})
 }
 
@@ -186,10 +176,7 @@ func TestDeviceMovesAQueuePairToErr(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.full()
 		q := must(w.connect("q", peer))[0]
-		w.cards[0].mu.Lock()
-		w.cards[0].qps[q.UID].State, w.cards[0].qps[q.UID].Status, w.cards[0].qps[q.UID].Reason = ib.Err, ib.RetryExcErr, "no answer"
-		w.cards[0].mu.Unlock()
-		w.cards[0].hint(device.Event{Kind: device.QueuePairChanged, QP: q.UID})
+		w.cards[0].fell(q.UID, ib.Err, ib.RetryExcErr, "no answer")
 		pass(1)
 		q = must(w.f.ListQueuePairs(ctx(), alice, fabric.List{Parent: d0}, nil)).Items[0]
 		if q.QPState != ib.Err || q.Status != ib.RetryExcErr || q.StatusText != "no answer" || q.Target != ib.RTS {

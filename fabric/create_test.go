@@ -242,7 +242,6 @@ func TestBadFieldsAreAllNamed(t *testing.T) {
 			{"domain of the wrong form", func(r *fabric.CreateQueuePair) { r.ProtectionDomain = d0 + "/buffers/b" }, fabric.FieldInvalid, "protection_domain"},
 			{"domain that is not there", func(r *fabric.CreateQueuePair) { r.ProtectionDomain = d0 + "/protectionDomains/x" }, fabric.NotFound, "protection_domain"},
 			{"no type", func(r *fabric.CreateQueuePair) { r.Type = 0 }, fabric.FieldRequired, "type"},
-			{"type that the device lacks", func(r *fabric.CreateQueuePair) { r.Type = ib.UC }, fabric.Unsupported, "type"},
 			{"port", func(r *fabric.CreateQueuePair) { r.Port = 3 }, fabric.FieldInvalid, "port"},
 			{"queue too long", func(r *fabric.CreateQueuePair) { r.SendWR = 1025 }, fabric.FieldInvalid, "capacities.send_wr"},
 			{"retry count", func(r *fabric.CreateQueuePair) { r.Attributes.RetryCount = u8(8) }, fabric.FieldInvalid, "attributes.retry_count"},

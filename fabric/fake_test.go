@@ -22,6 +22,7 @@ type card struct {
 	mem     map[device.UID][]byte
 	regions map[device.UID]device.Region
 	qps     map[device.UID]*device.QueuePair
+	told    map[device.UID][]device.Transition // all steps of a queue pair
 	work    map[device.UID][]device.Completion
 	came    chan struct{} // closed and made anew when there are more completions
 	next    uint32
@@ -39,7 +40,7 @@ func newCard(id string, module int) *card {
 	c := &card{info: device.Info{ID: id, Driver: "fake", Model: "F1", ModuleID: module, Topology: "fake", Ports: 3, MemoryBytes: 1 << 20,
 		Limits: device.Limits{QueuePairs: 4096, ProtectionDomains: 64, Regions: 1024, SendWR: 1024, RecvWR: 1024, SGE: 4,
 			MessageBytes: 1 << 30, RDAtomic: 8, MaxMTU: ib.MTU4096},
-		Capabilities: []device.Capability{device.CapRC, device.CapUD, device.CapSetPort}}, refuse: map[string]error{}, down: map[int]bool{}, came: make(chan struct{})}
+		Capabilities: []device.Capability{device.CapRC, device.CapUC, device.CapUD, device.CapSetPort}}, refuse: map[string]error{}, down: map[int]bool{}, came: make(chan struct{})}
 	c.wipe()
 	return c
 }
@@ -50,6 +51,7 @@ func (c *card) wipe() {
 	defer c.mu.Unlock()
 	c.pds, c.bufs, c.mem = map[device.UID]device.PD{}, map[device.UID]device.Buffer{}, map[device.UID][]byte{}
 	c.regions, c.qps, c.work = map[device.UID]device.Region{}, map[device.UID]*device.QueuePair{}, map[device.UID][]device.Completion{}
+	c.told = map[device.UID][]device.Transition{}
 	c.used = 0
 }
 
@@ -306,6 +308,7 @@ func (c *card) DeregisterRegions(_ context.Context, uids []device.UID) []error {
 
 func (c *card) steps(q *device.QueuePair, steps []device.Transition) error {
 	for _, s := range steps {
+		c.told[q.UID] = append(c.told[q.UID], s)
 		if s.Target() == ib.RTS && c.rtsErr != nil {
 			return c.rtsErr
 		}
@@ -434,6 +437,28 @@ func (c *card) complete(qp device.UID, wc device.Completion) {
 	c.work[qp] = append(c.work[qp], wc)
 	close(c.came)
 	c.came = make(chan struct{})
+}
+
+// fell is a queue pair that the device takes to SQE or ERR.
+func (c *card) fell(qp device.UID, to ib.QPState, status ib.WCStatus, reason string) {
+	c.mu.Lock()
+	q := c.qps[qp]
+	q.State, q.Status, q.Reason = to, status, reason
+	c.mu.Unlock()
+	c.hint(device.Event{Kind: device.QueuePairChanged, QP: qp})
+}
+
+// lastTold gives the newest step of a kind that a queue pair was taken.
+func lastTold[T device.Transition](c *card, qp device.UID) T {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var last T
+	for _, s := range c.told[qp] {
+		if s, ok := s.(T); ok {
+			last = s
+		}
+	}
+	return last
 }
 
 // receive completes a receive, as a packet of a peer does.

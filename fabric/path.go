@@ -19,6 +19,9 @@ func (f *Fabric) checkPath(op string, r *record, ask *qpAsk, remote *Endpoint, n
 		if remote != nil {
 			return fault(FieldInvalid, "remote_endpoint", "a UD queue pair has no peer: each send names its destination", nil)
 		}
+		if port := &r.card.ports[ask.Port]; need && port.Class == device.PortNotConnected {
+			return fault(PathNotCabled, "port", fmt.Sprintf("port %d of %s has no cable", ask.Port, r.card.name), map[string]string{"port": r.card.portName(ask.Port)})
+		}
 		return f.checkGIDIndex(fault, r.card, ask)
 	}
 	if remote == nil {
@@ -74,7 +77,11 @@ func (f *Fabric) checkGIDIndex(fault faultFunc, c *card, ask *qpAsk) error {
 		return nil
 	}
 	for _, e := range c.ports[ask.Port].GIDs {
-		if e.Index == ask.GIDIndex {
+		switch {
+		case e.Index != ask.GIDIndex:
+		case e.Type != ib.RoCEv2 && ask.Type == ib.UD: // with a peer both ends can be named
+			return fault(FieldInvalid, "attributes.gid_index", fmt.Sprintf("%d: the entry is of %v, want one of RoCE v2", ask.GIDIndex, e.Type), nil)
+		default:
 			return nil
 		}
 	}
@@ -209,7 +216,7 @@ func readEnds(ctx context.Context, op string, ends map[end]bool) error {
 	return nil
 }
 
-// endsOfCreates gives the ports of creates that are to connect. What is wrong
+// endsOfCreates gives the ports of creates that are to have a path. What is wrong
 // with a request is told later.
 func (f *Fabric) endsOfCreates(rs []CreateQueuePair) map[end]bool {
 	f.mu.RLock()
@@ -217,7 +224,7 @@ func (f *Fabric) endsOfCreates(rs []CreateQueuePair) map[end]bool {
 	ends := map[end]bool{}
 	for i := range rs {
 		id, ok := f.child(rs[i].Parent, "devices")
-		if c := f.card[id]; ok && rs[i].Remote != nil && c != nil && c.known && rs[i].Port >= 0 && rs[i].Port < c.info.Ports {
+		if c := f.card[id]; ok && (rs[i].Remote != nil || rs[i].Type == ib.UD) && c != nil && c.known && rs[i].Port >= 0 && rs[i].Port < c.info.Ports {
 			ends[end{c, rs[i].Port}] = true
 		}
 	}

@@ -96,7 +96,8 @@ func qpSteps(q *qpAsk, from, to ib.QPState) ([]device.Transition, error) {
 		if at > ib.RTR {
 			break
 		}
-		if at == ib.Reset {
+		// From INIT too: what the peer may do is among what is asked anew.
+		if at == ib.Reset || at == ib.Init {
 			step(toInit)
 		}
 		if at == ib.Init {
@@ -112,7 +113,7 @@ func qpSteps(q *qpAsk, from, to ib.QPState) ([]device.Transition, error) {
 
 func (q *qpAsk) toRTR() device.ToRTR {
 	t := device.ToRTR{MaxDestRDAtomic: q.MaxDestRDAtomic, MinRNRTimer: q.MinRNRTimer,
-		TrafficClass: q.TrafficClass, HopLimit: q.HopLimit, GIDIndex: max(q.GIDIndex, 0), PathMTU: q.PathMTU}
+		TrafficClass: q.TrafficClass, HopLimit: q.HopLimit, GIDIndex: q.GIDIndex, PathMTU: q.PathMTU}
 	if r := q.Remote; r != nil {
 		t.Remote = device.Remote{GID: r.GID, QPN: r.QPN, PSN: r.PSN}
 		t.PathMTU, t.GIDIndex = r.PathMTU, r.GIDIndex

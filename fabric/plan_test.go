@@ -50,7 +50,7 @@ func TestQPSteps(t *testing.T) {
 		ok       bool
 	}{
 		{R, R, no, true}, {R, I, []ib.QPState{I}, true}, {R, T, []ib.QPState{I, T}, true}, {R, S, []ib.QPState{I, T, S}, true}, {R, D, no, false}, {R, E, []ib.QPState{E}, true},
-		{I, R, []ib.QPState{R}, true}, {I, I, no, true}, {I, T, []ib.QPState{T}, true}, {I, S, []ib.QPState{T, S}, true}, {I, D, no, false}, {I, E, []ib.QPState{E}, true},
+		{I, R, []ib.QPState{R}, true}, {I, I, no, true}, {I, T, []ib.QPState{I, T}, true}, {I, S, []ib.QPState{I, T, S}, true}, {I, D, no, false}, {I, E, []ib.QPState{E}, true},
 		{T, I, []ib.QPState{R, I}, true}, {T, S, []ib.QPState{S}, true}, {T, D, no, false},
 		{S, I, []ib.QPState{R, I}, true}, {S, T, no, false}, {S, S, no, true}, {S, D, []ib.QPState{D}, true},
 		{D, S, []ib.QPState{S}, true}, {D, T, no, false}, {D, R, []ib.QPState{R}, true},
@@ -67,8 +67,10 @@ func TestQPSteps(t *testing.T) {
 			t.Errorf("%v to %v: %v, %v; want %v, %v", tc.from, tc.to, got, err, tc.want, tc.ok)
 		}
 	}
-	if steps, err := qpSteps(&qpAsk{Type: ib.UC}, Q, S); err != nil || len(steps) != 1 {
-		t.Errorf("UC from SQE to RTS: %v, %v", steps, err)
+	for _, typ := range []ib.QPType{ib.UC, ib.UD} {
+		if steps, err := qpSteps(&qpAsk{Type: typ}, Q, S); err != nil || len(steps) != 1 {
+			t.Errorf("%v from SQE to RTS: %v, %v", typ, steps, err)
+		}
 	}
 }
 

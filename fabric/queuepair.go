@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"fmt"
 
-	"github.com/accelfab/accelfab/device"
 	"github.com/accelfab/accelfab/device/ib"
 )
 
@@ -160,62 +159,5 @@ func random32() uint32 {
 func within(v *violations, field string, n, low, high int) {
 	if n < low || n > high {
 		v.invalid(field, fmt.Sprintf("%d: want %d to %d", n, low, high))
-	}
-}
-
-// apply takes the attributes that are set into the ask.
-func (q *qpAsk) apply(v *violations, a *Attributes, info *device.Info) {
-	byteOf := func(field string, p *uint8, low, high int, to *uint8) {
-		if p != nil {
-			within(v, "attributes."+field, int(*p), low, high)
-			*to = *p
-		}
-	}
-	byteOf("timeout", a.Timeout, 0, 31, &q.Timeout)
-	byteOf("retry_count", a.RetryCount, 0, 7, &q.RetryCount)
-	byteOf("rnr_retry", a.RNRRetry, 0, 7, &q.RNRRetry)
-	byteOf("min_rnr_timer", a.MinRNRTimer, 0, 31, &q.MinRNRTimer)
-	byteOf("traffic_class", a.TrafficClass, 0, 255, &q.TrafficClass)
-	byteOf("hop_limit", a.HopLimit, 1, 255, &q.HopLimit)
-	for _, x := range []struct {
-		field string
-		p     *int
-		to    *int
-	}{{"max_rd_atomic", a.MaxRDAtomic, &q.MaxRDAtomic}, {"max_dest_rd_atomic", a.MaxDestRDAtomic, &q.MaxDestRDAtomic}} {
-		if x.p != nil {
-			within(v, "attributes."+x.field, *x.p, 0, info.Limits.RDAtomic)
-			*x.to = *x.p
-		}
-	}
-	if a.PathMTU != 0 {
-		if !a.PathMTU.Valid() || a.PathMTU > info.Limits.MaxMTU {
-			v.invalid("attributes.path_mtu_bytes", fmt.Sprintf("want 256, 512, 1024, 2048 or 4096, and at most the device's %d", info.Limits.MaxMTU.Bytes()))
-		}
-		q.PathMTU = a.PathMTU
-	}
-	if a.GIDIndex != nil {
-		if *a.GIDIndex < 0 {
-			v.invalid("attributes.gid_index", "want an index of the port's GID table")
-		}
-		q.GIDIndex = *a.GIDIndex
-	}
-	if a.PSN != nil {
-		if *a.PSN > 0xffffff {
-			v.invalid("attributes.psn", "want 0 to 0xffffff")
-		}
-		q.PSN = *a.PSN
-	}
-	if a.QKey != nil {
-		if q.Type != ib.UD {
-			v.invalid("attributes.qkey", "only UD queue pairs have one")
-		}
-		q.QKey = *a.QKey
-	}
-	if a.Access != nil {
-		allowed := map[ib.QPType]ib.Access{ib.RC: ib.RemoteWrite | ib.RemoteRead | ib.RemoteAtomic, ib.UC: ib.RemoteWrite}[q.Type]
-		if *a.Access&^allowed != 0 {
-			v.invalid("attributes.remote_access", fmt.Sprintf("%v: a %v queue pair may have %v", *a.Access, q.Type, allowed))
-		}
-		q.Access = *a.Access
 	}
 }

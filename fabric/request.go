@@ -150,6 +150,8 @@ type ModifyQueuePair struct {
 type PostWork struct {
 	QueuePair string
 	Requests  []device.WorkRequest // 1 to 1,024
+	// ValidateOnly: check what can be told without the device, and post nothing.
+	ValidateOnly bool
 }
 
 // PollCompletions asks for completions of a queue pair.

@@ -195,9 +195,9 @@ type QueuePair struct {
 	SGE              int
 	Target           ib.QPState // asked
 	Remote           *Endpoint  // asked; nil if it has no peer
-	// Attributes are all set, but PathMTU and GIDIndex only once they are
-	// known, which is from the connection on. QKey is nil for callers who do
-	// not own it.
+	// Attributes are those of the type. They are all set, but PathMTU and
+	// GIDIndex only once they are known, which is from the connection on. QKey
+	// is nil for callers who do not own it.
 	Attributes Attributes
 
 	State      State      // READY: QPState says where
@@ -222,23 +222,23 @@ type Endpoint struct {
 	Port      string  // resource name; may be empty
 }
 
-// Attributes are the attributes of a queue pair's connection. A nil pointer or
-// zero MTU in a request means: as it is, or in a create the default, which is
-// in the comment.
+// Attributes are the attributes of a queue pair. A nil pointer or zero MTU in a
+// request means: as it is, or in a create the default, which is in the comment.
+// One that the type does not have is refused.
 type Attributes struct {
-	PathMTU         ib.MTU     // the largest that both ends carry
-	Timeout         *uint8     // code 0 to 31: 14, that is 67 ms
-	RetryCount      *uint8     // 0 to 7: 7
-	RNRRetry        *uint8     // 0 to 7: 7, without end
-	MinRNRTimer     *uint8     // code 0 to 31: 12, that is 0.64 ms
-	MaxRDAtomic     *int       // the smaller of 16 and the device's limit
-	MaxDestRDAtomic *int       // the same
+	PathMTU         ib.MTU     // RC, UC: the largest that both ends carry
+	Timeout         *uint8     // RC: code 0 to 31: 14, that is 67 ms
+	RetryCount      *uint8     // RC: 0 to 7: 7
+	RNRRetry        *uint8     // RC: 0 to 7: 7, without end
+	MinRNRTimer     *uint8     // RC: code 0 to 31: 12, that is 0.64 ms
+	MaxRDAtomic     *int       // RC: the smaller of 16 and the device's limit
+	MaxDestRDAtomic *int       // RC: the same
 	TrafficClass    *uint8     // 0
 	HopLimit        *uint8     // 1 to 255: 64
 	GIDIndex        *int       // the first RoCE v2 entry of the remote GID's family
 	PSN             *ib.PSN    // first to send: random
-	QKey            *ib.QKey   // UD only: random
-	Access          *ib.Access // RC: REMOTE_WRITE and REMOTE_READ; UC: REMOTE_WRITE; UD: none
+	QKey            *ib.QKey   // UD: random, with the highest bit clear
+	Access          *ib.Access // RC: REMOTE_WRITE and REMOTE_READ; UC: REMOTE_WRITE
 }
 
 // EventType says what kind of thing happened.

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/accelfab/accelfab/device"
+	"github.com/accelfab/accelfab/device/ib"
 )
 
 // Bounds of transfers.
@@ -21,7 +23,8 @@ const (
 type target struct {
 	*record
 	uid        device.UID
-	addr, size uint64 // of a buffer, in bytes
+	qpType     ib.QPType // of a queue pair
+	addr, size uint64    // of a buffer, in bytes
 }
 
 // using resolves an object of a session of the caller's own, for work on it.
@@ -36,8 +39,11 @@ func (f *Fabric) using(c Caller, op string, k kind, name string) (target, error)
 		return target{}, &Error{Op: op, Name: r.name, Field: "name", Reason: StateInvalid, Message: "it is not on the device yet", Details: map[string]string{"state": string(r.state())}}
 	}
 	t := target{record: r, uid: r.UID}
-	if k == kindBuffer {
+	switch k {
+	case kindBuffer:
 		t.addr, t.size = r.is.addr, r.BufferAsk.Size
+	case kindQueuePair:
+		t.qpType = r.QPAsk.Type
 	}
 	return t, nil
 }
@@ -58,6 +64,35 @@ func (f *Fabric) workFault(ctx context.Context, op string, r *record, err error)
 	return e
 }
 
+// unreliableWork are the operations of the types that do not have all.
+var unreliableWork = map[ib.QPType][]device.WorkOpcode{
+	ib.UC: {device.WorkSend, device.WorkSendImm, device.WorkWrite, device.WorkWriteImm, device.WorkRecv},
+	ib.UD: {device.WorkSend, device.WorkSendImm, device.WorkRecv},
+}
+
+// checkWork checks what the type of a queue pair asks of work.
+func checkWork(t ib.QPType, rs []device.WorkRequest) violations {
+	var v violations
+	takes := unreliableWork[t]
+	for i := range rs {
+		n, r := len(v), &rs[i]
+		switch send := r.Opcode == device.WorkSend || r.Opcode == device.WorkSendImm; {
+		case takes != nil && r.Opcode != 0 && !slices.Contains(takes, r.Opcode):
+			v.invalid("opcode", "a "+t.String()+" queue pair does not do it")
+		case t != ib.UD && r.Dest != nil:
+			v.invalid("destination", "a queue pair of type "+t.String()+" sends to its peer alone")
+		case t == ib.UD && send && r.Dest == nil:
+			v.required("destination", "a UD queue pair has no peer: each send names its own")
+		case t == ib.UD && send && r.Dest.GID.IsZero():
+			v.required("destination.gid", "want the GID of the receiver")
+		}
+		if len(v) > n {
+			v[n].Index = i
+		}
+	}
+	return v
+}
+
 // PostWork queues work in order and tells how much was queued, also where one
 // request is refused.
 func (f *Fabric) PostWork(ctx context.Context, c Caller, r PostWork) (int, error) {
@@ -68,6 +103,14 @@ func (f *Fabric) PostWork(ctx context.Context, c Caller, r PostWork) (int, error
 	qp, err := f.using(c, op, kindQueuePair, r.QueuePair)
 	if err != nil {
 		return 0, err
+	}
+	if v := checkWork(qp.qpType, r.Requests); len(v) > 0 {
+		e := v.err(op, qp.name).(*Error)
+		e.Index, e.Details = v[0].Index, map[string]string{"posted": "0"}
+		return 0, e
+	}
+	if r.ValidateOnly {
+		return 0, nil
 	}
 	err = qp.card.dev.Post(ctx, qp.uid, r.Requests)
 	if err == nil {

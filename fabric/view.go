@@ -83,7 +83,7 @@ func (f *Fabric) viewQP(c Caller, r *record) QueuePair {
 	if q.GIDIndex >= 0 {
 		v.Attributes.GIDIndex = &q.GIDIndex
 	}
-	if q.Type == ib.UD && f.owns(c, r) {
+	if f.owns(c, r) {
 		v.Attributes.QKey = &q.QKey
 	}
 	if m := q.Remote; m != nil {
@@ -113,6 +113,7 @@ func (f *Fabric) viewQP(c Caller, r *record) QueuePair {
 			v.Attributes.PathMTU = d.mtu
 		}
 	}
+	v.Attributes.of(q.Type)
 	return v
 }
 

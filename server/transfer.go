@@ -96,32 +96,12 @@ func workPath(index int, field string) string {
 func (s transferService) PostWork(ctx context.Context, r *pb.PostWorkRequest) (*pb.PostWorkResponse, error) {
 	var v faults
 	ask := fabric.PostWork{QueuePair: r.Name}
-	datagrams := false
 	for i, one := range r.Requests {
 		ask.Requests = append(ask.Requests, v.work(fmt.Sprintf("requests[%d]", i), one))
-		datagrams = datagrams || one.GetDestination() != nil
 	}
-	if len(v) > 0 || datagrams {
-		// Posting cannot be tried without doing it: what can be told before is.
-		q, err := s.fabric.GetQueuePair(ctx, caller(ctx), r.Name)
-		if err != nil {
-			if len(v) > 0 {
-				return nil, v.with(err)
-			}
-			return nil, err
-		}
-		for i, one := range r.Requests {
-			if one.GetDestination() != nil && q.Type != ib.UD {
-				v.invalid(fmt.Sprintf("requests[%d].destination", i), "a queue pair of type %v sends to its peer alone", q.Type)
-			}
-		}
-		if err := v.err(); err != nil {
-			return nil, err
-		}
-	}
-	n, err := s.fabric.PostWork(ctx, caller(ctx), ask)
+	n, err := attempt(v, workPath, &ask.ValidateOnly, func() (int, error) { return s.fabric.PostWork(ctx, caller(ctx), ask) })
 	if err != nil {
-		return nil, inContract(err, workPath)
+		return nil, err
 	}
 	return &pb.PostWorkResponse{Posted: uint32(n)}, nil
 }
