@@ -32,9 +32,9 @@ type QueuePair struct {
 	SGE      int
 	State    ib.QPState
 	GID      ib.GID // local address; zero until it is known (RTR)
-	GIDIndex int    // its index; -1 until it is known
+	GIDIndex int    // its index; -1 until it is known, and where a UD queue pair leaves it to each send
 	Remote   Remote // the peer it is connected to, from RTR on
-	PathMTU  ib.MTU // from RTR on
+	PathMTU  ib.MTU // from RTR on; UD: the active MTU of the port
 	// Status is the first completion status that was not success and took the
 	// queue pair to SQE or ERR, Success while there was none; Reason says more.
 	Status ib.WCStatus
@@ -76,10 +76,12 @@ type ToInit struct {
 	QKey   ib.QKey   // UD only
 }
 
-// ToRTR goes from INIT to RTR. For UD only the state changes.
+// ToRTR goes from INIT to RTR. What a transport has no use for is ignored: UC
+// has none for MaxDestRDAtomic and MinRNRTimer, UD uses GIDIndex, TrafficClass
+// and HopLimit alone.
 type ToRTR struct {
 	Remote          Remote
-	GIDIndex        int // of the local port's GID table
+	GIDIndex        int // of the local port's GID table; UD: -1 means the first entry of the destination's family
 	PathMTU         ib.MTU
 	MaxDestRDAtomic int   // READ and atomics accepted at once, 0 to Limits.RDAtomic
 	MinRNRTimer     uint8 // code 0 to 31
@@ -88,7 +90,7 @@ type ToRTR struct {
 }
 
 // ToRTS goes from RTR to RTS. From SQD, SQE or RTS only the state changes: the
-// attributes stay as they are.
+// attributes stay as they are. UC and UD use PSN alone.
 type ToRTS struct {
 	PSN         ib.PSN // first PSN to send
 	Timeout     uint8  // code 0 to 31: 4.096 us times 2 to the power of it; 0 waits for ever

@@ -29,7 +29,7 @@ type WorkRequest struct {
 	Swap       uint64
 	Signaled   bool // a successful send queue entry completes only if set
 	Solicited  bool
-	Dest       *Datagram // UD sends only
+	Dest       *Datagram // UD sends, which need it, only
 }
 
 // SGE is one range of a scatter/gather list.
@@ -43,7 +43,7 @@ type SGE struct {
 type Datagram struct {
 	GID  ib.GID
 	QPN  ib.QPN
-	QKey ib.QKey
+	QKey ib.QKey // with the top bit set: the sending queue pair's own in its place
 }
 
 // Completion is one entry of a completion queue.
@@ -57,6 +57,6 @@ type Completion struct {
 	Receive   bool      // from the receive completion queue
 	Solicited bool      // the peer asked for an event
 	Source    *Datagram // UD receives: who sent (QKey is zero)
-	HasGRH    bool      // UD receives: the first 40 bytes are a GRH
+	HasGRH    bool      // UD receives: the first 40 bytes are a GRH, which Length counts; over IPv4 the IP header is the last 20 of them
 	VendorErr uint32    // driver's own code, 0 if none
 }

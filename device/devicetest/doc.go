@@ -6,7 +6,8 @@
 // the interface: creates that carry a UID can be repeated, what fails leaves
 // nothing behind, memory is zero when it changes hands, keys end when they are
 // taken away, queue pairs follow the table of states, and SEND, WRITE and READ
-// move the bytes or say why not.
+// move the bytes or say why not. What a driver has no capability for is not
+// asked of it.
 //
 // Failing stands before any device and strikes at the nth call, so that a test
 // can walk through every point at which its subject or its device may fail:

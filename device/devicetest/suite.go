@@ -42,6 +42,11 @@ func Run(t *testing.T, open func(t *testing.T) Pair) {
 		{"batches answer each entry by itself", testBatches},
 		{"send, write and read move the bytes", testTransfer},
 		{"atomics give what was there", testAtomics},
+		{"unreliable connections carry messages", testUC},
+		{"datagrams carry their source", testUD},
+		{"datagrams that are not for a queue pair change nothing", testUDTurnedAway},
+		{"a datagram says where it goes", testUDRefused},
+		{"a failed send of UC and UD stops sending alone", testSQE},
 		{"access is checked at both ends", testAccess},
 		{"a key that was taken away reaches nothing", testDeregistered},
 		{"work that cannot be done is flushed", testFlush},
@@ -105,7 +110,14 @@ func (e *end) spec(steps ...device.Transition) device.QueuePairSpec {
 
 func (e *end) queuePair(steps ...device.Transition) device.QueuePair {
 	e.t.Helper()
-	r := e.dev.CreateQueuePairs(e.t.Context(), []device.QueuePairSpec{e.spec(steps...)})[0]
+	return e.queuePairOf(ib.RC, steps...)
+}
+
+func (e *end) queuePairOf(typ ib.QPType, steps ...device.Transition) device.QueuePair {
+	e.t.Helper()
+	spec := e.spec(steps...)
+	spec.Type = typ
+	r := e.dev.CreateQueuePairs(e.t.Context(), []device.QueuePairSpec{spec})[0]
 	if r.Err != nil {
 		e.t.Fatal(r.Err)
 	}
@@ -168,7 +180,12 @@ func toRTS() device.ToRTS {
 // connect makes a queue pair at each end and takes both to RTS.
 func connect(a, b *end, access ib.Access) (qa, qb device.QueuePair) {
 	a.t.Helper()
-	qa, qb = a.queuePair(toInit(access)), b.queuePair(toInit(access))
+	return connectAs(ib.RC, a, b, access)
+}
+
+func connectAs(typ ib.QPType, a, b *end, access ib.Access) (qa, qb device.QueuePair) {
+	a.t.Helper()
+	qa, qb = a.queuePairOf(typ, toInit(access)), b.queuePairOf(typ, toInit(access))
 	ra := a.modify(qa, a.toRTR(b, qb.QPN), toRTS())
 	rb := b.modify(qb, b.toRTR(a, qa.QPN), toRTS())
 	if err := errors.Join(ra.Err, rb.Err); err != nil {

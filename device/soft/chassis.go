@@ -240,7 +240,7 @@ func cardInfo(cfg *Config, module int) device.Info {
 		MemoryBytes:  cfg.MemoryBytes,
 		MemoryBase:   memoryBase + uint64(module)*maxMemory,
 		Limits:       cfg.Limits,
-		Capabilities: []device.Capability{device.CapRC, device.CapAtomics, device.CapSetPort},
+		Capabilities: []device.Capability{device.CapRC, device.CapUC, device.CapUD, device.CapAtomics, device.CapSetPort},
 	}
 }
 

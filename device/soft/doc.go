@@ -32,7 +32,8 @@
 // Card memory is a sparse memory file that belongs to this user alone. What is
 // freed is punched out of it at once and reads as zeros.
 //
-// Limits: RC only, with SEND, WRITE, READ and atomics; IPv4 only; no end-to-end credits, path migration, shared
-// receive queues or memory windows; congestion marks are counted, not obeyed.
-// It needs Linux.
+// Queue pairs are RC (SEND, WRITE, READ and atomics), UC (SEND and WRITE) and UD.
+// Limits: IPv4 only; no end-to-end credits, path migration, shared receive queues
+// or memory windows; congestion marks are counted, not obeyed. Nobody answers at
+// queue pair 1, so RDMA-CM finds no one here. It needs Linux.
 package soft

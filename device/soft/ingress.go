@@ -1,6 +1,7 @@
 package soft
 
 import (
+	"errors"
 	"net/netip"
 	"time"
 
@@ -86,18 +87,26 @@ func (in *ingress) check(d []byte, i uint16, pseudo ib.PseudoIPv4) bool {
 	p := in.port
 	body, icrc, ok := ib.CutICRC(d)
 	if !ok || len(body) < ib.BTHLen {
-		p.malformed.Add(1)
+		p.truncated.Add(1)
 		return false
 	}
 	if !in.checkICRC(body, icrc, i, pseudo) {
 		p.icrcErrors.Add(1)
 		return false
 	}
-	if in.packet.Parse(body) != nil {
+	switch err := in.packet.Parse(body); {
+	case err == nil:
+		return true
+	case errors.Is(err, ib.ErrTruncated):
+		p.truncated.Add(1)
+	case errors.Is(err, ib.ErrVersion):
+		p.unsupportedVersions.Add(1)
+	case errors.Is(err, ib.ErrOpcode):
+		p.unknownOpcodes.Add(1)
+	default:
 		p.malformed.Add(1)
-		return false
 	}
-	return true
+	return false
 }
 
 // checkICRC checks the invariant CRC, which covers the IP identification that
@@ -137,7 +146,7 @@ func (in *ingress) address(from netip.Addr) (*queuePair, *peer) {
 	}
 	peer := qp.peer.Load()
 	switch {
-	case peer == nil || peer.addr != from:
+	case peer == nil || peer.addr.IsValid() && peer.addr != from:
 		p.unknownQPs.Add(1)
 		return nil, nil
 	case !peer.pkey.Matches(in.packet.PKey):

@@ -53,6 +53,13 @@ func (s *stranger) send(to netip.Addr, p ib.Packet, id uint16, spoil func([]byte
 	}
 }
 
+// turnedAway counts the packets that did nothing but add to a counter.
+func turnedAway(c device.PortCounters) uint64 {
+	return c.WiringViolations + c.Truncated + c.ICRCErrors + c.UnsupportedVersions + c.UnknownOpcodes + c.Malformed +
+		c.CNPsReceived + c.UnknownQPs + c.PKeyViolations + c.QKeyViolations + c.OutOfSequence + c.DuplicateRequests +
+		c.RemoteAccessErrors + c.InvalidRequests + c.UnexpectedPackets
+}
+
 // settled waits until the port has received n packets more than at first and
 // gives what changed.
 func settled(t *testing.T, p *port, first device.PortCounters, n uint64) device.PortCounters {
@@ -60,10 +67,7 @@ func settled(t *testing.T, p *port, first device.PortCounters, n uint64) device.
 	deadline := time.Now().Add(10 * time.Second)
 	for {
 		now := p.counters.read()
-		sum := func(c device.PortCounters) uint64 {
-			return c.WiringViolations + c.UnknownQPs + c.PKeyViolations + c.Malformed + c.ICRCErrors + c.CNPsReceived
-		}
-		if sum(now)-sum(first) >= n {
+		if sum := turnedAway(now) - turnedAway(first); sum >= n {
 			return now
 		}
 		if time.Now().After(deadline) {
@@ -131,8 +135,8 @@ func TestWhatDoesNotBelongIsCountedByReason(t *testing.T) {
 		{"unknown queue pair", func() { s.send(p.addr, unknown, 0, nil) }, func(c device.PortCounters) uint64 { return c.UnknownQPs }},
 		{"not the peer", func() { other.send(p.addr, send, 0, nil) }, func(c device.PortCounters) uint64 { return c.UnknownQPs }},
 		{"other partition", func() { s.send(p.addr, key, 0, nil) }, func(c device.PortCounters) uint64 { return c.PKeyViolations }},
-		{"unknown opcode", func() { s.send(p.addr, opcode, 0, nil) }, func(c device.PortCounters) uint64 { return c.Malformed }},
-		{"too short", func() { s.send(p.addr, send, 0, func(b []byte) []byte { return b[:15] }) }, func(c device.PortCounters) uint64 { return c.Malformed }},
+		{"unknown opcode", func() { s.send(p.addr, opcode, 0, nil) }, func(c device.PortCounters) uint64 { return c.UnknownOpcodes }},
+		{"too short", func() { s.send(p.addr, send, 0, func(b []byte) []byte { return b[:15] }) }, func(c device.PortCounters) uint64 { return c.Truncated }},
 		{"spoilt", func() {
 			s.send(p.addr, send, 0, func(b []byte) []byte { b[3] ^= 1; b[9] ^= 0x40; return b })
 		}, func(c device.PortCounters) uint64 { return c.ICRCErrors }},

@@ -1,6 +1,7 @@
 package soft
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"sync"
@@ -32,7 +33,7 @@ type queuePair struct {
 }
 
 type peer struct {
-	addr netip.Addr
+	addr netip.Addr // invalid: anyone, who must know the Q_Key
 	pkey ib.PKey
 }
 
@@ -115,19 +116,21 @@ func (qp *queuePair) settle() {
 		qp.fail(ib.GeneralErr, full)
 		return
 	}
-	if qp.transport.State() == ib.Err && qp.info.State != ib.Err {
+	if qp.transport.State() != qp.info.State {
 		status, reason := qp.transport.Failure()
 		qp.fail(status, reason)
 	}
 }
 
-// fail notes that the device itself moved the queue pair to ERR.
+// fail notes that the device itself moved the queue pair to SQE or ERR.
 func (qp *queuePair) fail(status ib.WCStatus, reason string) {
-	qp.info.State = ib.Err
+	qp.info.State = qp.transport.State()
 	if qp.info.Status == ib.Success {
 		qp.info.Status, qp.info.Reason = status, reason
 	}
-	qp.peer.Store(nil)
+	if qp.info.State == ib.Err {
+		qp.peer.Store(nil)
+	}
 	qp.card.events.post(device.Event{Kind: device.QueuePairChanged, Port: -1, QP: qp.info.UID})
 }
 
@@ -151,9 +154,14 @@ func (qp *queuePair) post(requests []device.WorkRequest) error {
 	for i := range requests {
 		wr := &requests[i]
 		var err error
-		if wr.Opcode == device.WorkRecv {
+		switch {
+		case wr.Opcode == device.WorkRecv:
 			err = qp.transport.PostRecv(wr)
-		} else {
+		case wr.Dest != nil && qp.info.Type == ib.UD:
+			if err = qp.checkDestination(wr.Dest); err == nil {
+				err = qp.transport.PostSend(wr)
+			}
+		default:
 			err = qp.transport.PostSend(wr)
 		}
 		if err != nil {
@@ -166,6 +174,21 @@ func (qp *queuePair) post(requests []device.WorkRequest) error {
 	return refused
 }
 
+// checkDestination says what is wrong with where a datagram is to go.
+func (qp *queuePair) checkDestination(to *device.Datagram) error {
+	if to.QPN == 0 || to.QPN >= ib.MaxQPN {
+		return invalid("destination.qpn", "%#x: from 0x1 to %#x", to.QPN, ib.MaxQPN-1)
+	}
+	if qp.info.State == ib.Reset || qp.info.State == ib.Init {
+		return nil // refused for its state
+	}
+	err := qp.port.checkDatagram(qp.router.gidIndex, to.GID)
+	if field := (*device.FieldError)(nil); errors.As(err, &field) {
+		return invalid("destination.gid", "%s", field.Problem)
+	}
+	return err
+}
+
 // add adds what happened on a queue pair of the port.
 func (c *counters) add(n transport.Counters) {
 	for _, e := range [...]struct {
@@ -175,11 +198,15 @@ func (c *counters) add(n transport.Counters) {
 		{&c.acksSent, n.AcksSent}, {&c.naksSent, n.NAKsSent},
 		{&c.rnrNAKsSent, n.RNRNAKsSent}, {&c.rnrNAKsReceived, n.RNRNAKsReceived},
 		{&c.retransmits, n.Retransmits}, {&c.ackTimeouts, n.AckTimeouts},
-		{&c.sequenceErrors, n.SequenceErrors}, {&c.outOfSequence, n.OutOfSequence},
-		{&c.duplicateRequests, n.DuplicateRequests},
+		{&c.sequenceErrors, n.SequenceErrors},
 	} {
 		if e.n != 0 {
 			e.total.Add(e.n)
+		}
+	}
+	for fate, n := range n.Packets {
+		if n != 0 {
+			c.packets[fate].Add(n)
 		}
 	}
 }

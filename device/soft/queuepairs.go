@@ -160,9 +160,7 @@ func capacity(field string, n *int, preset, limit int) error {
 func (c *card) check(spec *device.QueuePairSpec) (*port, error) {
 	switch {
 	case !spec.Type.Valid():
-		return nil, &device.FieldError{Field: "type", Problem: fmt.Sprintf("%v: RC is what this device has", spec.Type)}
-	case spec.Type != ib.RC:
-		return nil, fmt.Errorf("%v queue pairs on a software device: %w", spec.Type, errors.ErrUnsupported)
+		return nil, &device.FieldError{Field: "type", Problem: fmt.Sprintf("%v: RC, UC or UD", spec.Type)}
 	case spec.Port < 0 || spec.Port >= len(c.ports):
 		return nil, &device.FieldError{Field: "port", Problem: fmt.Sprintf("%d: %s has ports 0 to %d", spec.Port, c.info.ID, len(c.ports)-1)}
 	}
@@ -201,7 +199,7 @@ func (c *card) makeQueuePair(p *port, spec *device.QueuePairSpec, now time.Time)
 	if err != nil {
 		return nil, err
 	}
-	qp := &queuePair{card: c, port: p}
+	qp := &queuePair{card: c, port: p, router: router{port: p}}
 	qp.info = device.QueuePair{
 		UID: spec.UID, QPN: qpn, PD: spec.PD, Port: spec.Port, Type: spec.Type,
 		SendWR: spec.SendWR, RecvWR: spec.RecvWR, SGE: spec.SGE, GIDIndex: -1,

@@ -27,41 +27,64 @@ func (qp *queuePair) steps(steps []device.Transition, now time.Time) error {
 	return nil
 }
 
-// attributes are those that a step gives, for the table of device/ib. Back from
-// SQD to RTS only the state changes.
-func attributes(from ib.QPState, t device.Transition) ib.AttrMask {
+// attributes are those that a step gives, for the table of device/ib: of the
+// fields of a Transition, the ones that the transport has a use for. The others
+// are ignored. Back to RTS from SQD and SQE only the state changes.
+func attributes(transport ib.QPType, from ib.QPState, t device.Transition) ib.AttrMask {
+	given := attributesOf[transport]
 	switch t.(type) {
 	case device.ToInit:
-		return ib.AttrState | ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccessFlags
+		return ib.AttrState | given.init
 	case device.ToRTR:
-		return ib.AttrState | ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN | ib.AttrMaxDestRdAtomic | ib.AttrMinRNRTimer
+		return ib.AttrState | given.rtr
 	case device.ToRTS:
-		if from != ib.SQD && from != ib.RTS {
-			return ib.AttrState | ib.AttrSQPSN | ib.AttrTimeout | ib.AttrRetryCnt | ib.AttrRNRRetry | ib.AttrMaxQPRdAtomic
+		if from == ib.RTR || from == ib.Reset || from == ib.Init {
+			return ib.AttrState | given.rts
 		}
 	}
 	return ib.AttrState
 }
 
+var attributesOf = [...]struct{ init, rtr, rts ib.AttrMask }{
+	ib.RC: {
+		init: ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccessFlags,
+		rtr:  ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN | ib.AttrMaxDestRdAtomic | ib.AttrMinRNRTimer,
+		rts:  ib.AttrSQPSN | ib.AttrTimeout | ib.AttrRetryCnt | ib.AttrRNRRetry | ib.AttrMaxQPRdAtomic,
+	},
+	ib.UC: {
+		init: ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccessFlags,
+		rtr:  ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN,
+		rts:  ib.AttrSQPSN,
+	},
+	ib.UD: {
+		init: ib.AttrPKeyIndex | ib.AttrPort | ib.AttrQKey,
+		rts:  ib.AttrSQPSN,
+	},
+}
+
 func (qp *queuePair) step(t device.Transition, now time.Time) error {
 	from := qp.info.State
-	if err := ib.CheckTransition(qp.info.Type, from, t.Target(), attributes(from, t)); err != nil {
+	if err := ib.CheckTransition(qp.info.Type, from, t.Target(), attributes(qp.info.Type, from, t)); err != nil {
 		return err
 	}
-	switch t := t.(type) {
+	switch s := t.(type) {
 	case device.ToInit:
-		if err := checkInit(t); err != nil {
+		if err := checkInit(s); err != nil {
 			return err
 		}
 	case device.ToRTR:
-		if err := qp.checkRTR(t); err != nil {
+		if err := qp.checkRTR(s); err != nil {
 			return err
+		}
+		if qp.info.Type == ib.UD {
+			s.Remote, s.PathMTU = device.Remote{}, qp.port.mtu
+			t = s
 		}
 	case device.ToRTS:
 		if from == ib.RTS {
 			return nil
 		}
-		if err := qp.checkRTS(t); from == ib.RTR && err != nil {
+		if err := qp.checkRTS(s); from == ib.RTR && err != nil {
 			return err
 		}
 	}
@@ -86,9 +109,16 @@ func (qp *queuePair) moved(t device.Transition) {
 	case device.ToRTR:
 		qp.info.Remote, qp.info.PathMTU = t.Remote, t.PathMTU
 		qp.info.GID, qp.info.GIDIndex = ib.GIDFromAddr(qp.port.addr), t.GIDIndex
+		if qp.info.Type == ib.UD {
+			qp.router = router{port: qp.port, gidIndex: t.GIDIndex, trafficClass: t.TrafficClass, hopLimit: t.HopLimit}
+			qp.peer.Store(&peer{pkey: qp.pkey})
+			return
+		}
 		to := t.Remote.GID.Addr()
 		qp.path = newPath(qp.port.addr, to, t.TrafficClass, t.HopLimit)
 		qp.peer.Store(&peer{addr: to, pkey: qp.pkey})
+	case device.ToRTS:
+		qp.info.Status, qp.info.Reason = ib.Success, "" // where it comes from SQE
 	case device.ToErr:
 		qp.peer.Store(nil)
 	}
@@ -111,7 +141,10 @@ func checkInit(t device.ToInit) error {
 
 func (qp *queuePair) checkRTR(t device.ToRTR) error {
 	limits := qp.card.info.Limits
+	reliable := qp.info.Type == ib.RC
 	switch {
+	case qp.info.Type == ib.UD:
+		return qp.port.checkIndex(t.GIDIndex)
 	case t.Remote.GID.IsZero():
 		return invalid("remote_endpoint.gid", "is missing: on RoCE a queue pair is connected by the GID of its peer")
 	case t.Remote.QPN < firstQPN || t.Remote.QPN >= ib.MaxQPN:
@@ -122,9 +155,9 @@ func (qp *queuePair) checkRTR(t device.ToRTR) error {
 		return invalid("path_mtu", "%v: 256, 512, 1024, 2048 or 4096 bytes", t.PathMTU)
 	case t.PathMTU > qp.port.mtu:
 		return invalid("path_mtu", "%v bytes: the active MTU of port %d is %v", t.PathMTU, qp.port.number, qp.port.mtu)
-	case t.MaxDestRDAtomic < 0 || t.MaxDestRDAtomic > limits.RDAtomic:
+	case reliable && (t.MaxDestRDAtomic < 0 || t.MaxDestRDAtomic > limits.RDAtomic):
 		return invalid("max_dest_rd_atomic", "%d: from 0 to %d", t.MaxDestRDAtomic, limits.RDAtomic)
-	case t.MinRNRTimer > 31:
+	case reliable && t.MinRNRTimer > 31:
 		return invalid("min_rnr_timer", "%d: a code from 0 to 31", t.MinRNRTimer)
 	}
 	if err := qp.port.checkGIDs(t.GIDIndex, t.Remote.GID); err != nil {
@@ -157,10 +190,29 @@ func (p *port) checkGIDs(index int, remote ib.GID) error {
 	return nil
 }
 
+// checkIndex says whether the GID table has an entry; -1 stands for any.
+func (p *port) checkIndex(index int) error {
+	if index == -1 {
+		return nil
+	}
+	var have []string
+	for i := range p.gids {
+		e := &p.gids[i]
+		if e.Index == index {
+			return nil
+		}
+		have = append(have, fmt.Sprintf("%d (%v)", e.Index, e.GID))
+	}
+	return invalid("gid_index", "%d: port %d has %s", index, p.number, strings.Join(have, ", "))
+}
+
 // checkDatagram says whether a datagram can go from the entry of the GID table
 // (-1: the first of the right family) to a remote GID.
 func (p *port) checkDatagram(index int, remote ib.GID) error {
-	if index < 0 {
+	switch {
+	case remote.IsZero():
+		return invalid("destination.gid", "is missing")
+	case index < 0:
 		index = gidIPv4
 	}
 	if err := p.checkGIDs(index, remote); err != nil {
@@ -199,6 +251,8 @@ func (qp *queuePair) checkRTS(t device.ToRTS) error {
 	switch {
 	case t.PSN > maxPSN:
 		return invalid("psn", "%#x: 24 bits", t.PSN)
+	case qp.info.Type != ib.RC:
+		return nil
 	case t.Timeout > 31:
 		return invalid("timeout", "%d: a code from 0 to 31", t.Timeout)
 	case t.RetryCount > 7:

@@ -6,6 +6,7 @@ import (
 
 	"github.com/accelfab/accelfab/device"
 	"github.com/accelfab/accelfab/device/ib"
+	"github.com/accelfab/accelfab/device/soft/transport"
 )
 
 func TestAtomicsAreDoneExactlyOnceOnABadWire(t *testing.T) {
@@ -35,7 +36,7 @@ func TestAtomicsAreDoneExactlyOnceOnABadWire(t *testing.T) {
 				t.Fatalf("seed %d: addition %d found %d", seed, i, got)
 			}
 		}
-		if b.total.DuplicateRequests == 0 {
+		if b.total.Packets[transport.Duplicate] == 0 {
 			t.Errorf("seed %d: no duplicates: nothing was tried", seed)
 		}
 	}

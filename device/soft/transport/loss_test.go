@@ -9,6 +9,7 @@ import (
 
 	"github.com/accelfab/accelfab/device"
 	"github.com/accelfab/accelfab/device/ib"
+	"github.com/accelfab/accelfab/device/soft/transport"
 )
 
 func TestALargeTransferArrivesRightOnAWireThatLosesRepeatsAndReorders(t *testing.T) {
@@ -297,7 +298,7 @@ func TestOneLostPacketCostsOneNAKAndOneWindow(t *testing.T) {
 	a.send(device.WorkRequest{ID: 1, Opcode: device.WorkWrite, SGL: local.sge(0, 30*256), RemoteAddr: remote.base, RKey: remote.rkey, Signaled: true})
 	w.run()
 	a.expect("send 1 SUCCESS")
-	if b.total.NAKsSent != 1 || b.total.OutOfSequence != 24 || a.total.Retransmits != 25 || a.total.AckTimeouts != 0 {
+	if b.total.NAKsSent != 1 || b.total.Packets[transport.OutOfSequence] != 24 || a.total.Retransmits != 25 || a.total.AckTimeouts != 0 {
 		t.Errorf("%+v and %+v, want one NAK for 24 packets and 25 sent again", a.total, b.total)
 	}
 	if took := w.now.Sub(w.start); took > time.Millisecond {

@@ -75,18 +75,15 @@ const MaxWindow = 1 << 16
 // Counters count what happened on a QueuePair since they were last taken. The names
 // are those of device.PortCounters.
 type Counters struct {
-	AcksSent          uint64 // acknowledgements without data
-	NAKsSent          uint64
-	RNRNAKsSent       uint64
-	RNRNAKsReceived   uint64
-	Retransmits       uint64 // requests sent again
-	AckTimeouts       uint64
-	SequenceErrors    uint64
-	OutOfSequence     uint64
-	DuplicateRequests uint64
-	// Dropped packets were not expected: for a state that takes none, an answer
-	// to nothing, a repeated request whose result is no longer known.
-	Dropped uint64
+	AcksSent        uint64 // acknowledgements without data
+	NAKsSent        uint64
+	RNRNAKsSent     uint64
+	RNRNAKsReceived uint64
+	Retransmits     uint64 // requests sent again
+	AckTimeouts     uint64
+	SequenceErrors  uint64
+	// Packets counts what was handed to Receive, each packet once.
+	Packets [Fates]uint64
 }
 
 // QueuePair is the transport half of one queue pair. Its methods must not be called
@@ -96,8 +93,9 @@ type QueuePair struct {
 	state ib.QPState
 
 	pkey   ib.PKey
+	qkey   ib.QKey // UD
 	access ib.Access
-	remote ib.QPN
+	remote ib.QPN // RC and UC
 	mtu    int
 
 	requester requester
@@ -142,14 +140,17 @@ func (qp *QueuePair) Modify(now time.Time, t device.Transition) {
 		qp.counters = counters
 		return
 	case device.ToInit:
-		qp.pkey, qp.access = t.PKey, t.Access
+		qp.pkey, qp.qkey, qp.access = t.PKey, t.QKey, t.Access
 	case device.ToRTR:
 		qp.remote = t.Remote.QPN
 		qp.mtu = t.PathMTU.Bytes()
 		qp.responder.start(t)
 	case device.ToRTS:
-		if qp.state == ib.RTR {
+		switch qp.state {
+		case ib.RTR:
 			qp.requester.start(t, qp.cfg.Window)
+		case ib.SQE:
+			qp.status, qp.reason = ib.Success, ""
 		}
 	case device.ToErr:
 		qp.responder.stop()
@@ -163,7 +164,7 @@ func (qp *QueuePair) Modify(now time.Time, t device.Transition) {
 // when the queue is full, or a *device.StateError for a state that takes none.
 func (qp *QueuePair) PostSend(wr *device.WorkRequest) error {
 	switch qp.state {
-	case ib.RTS, ib.SQD, ib.Err:
+	case ib.RTS, ib.SQD, ib.SQE, ib.Err:
 	default:
 		return &device.StateError{State: qp.state, Want: "RTS, SQD or ERR to post sends"}
 	}
@@ -182,23 +183,35 @@ func (qp *QueuePair) PostRecv(wr *device.WorkRequest) error {
 // source are right. Neither the packet nor from is kept; from may be nil for RC
 // and UC. What the packet calls for leaves with the next Transmit.
 func (qp *QueuePair) Receive(now time.Time, p *ib.Packet, from *Arrival) {
+	qp.counters.Packets[qp.receive(now, p, from)]++
+}
+
+func (qp *QueuePair) receive(now time.Time, p *ib.Packet, from *Arrival) Fate {
 	op := p.Opcode
-	receives := qp.state == ib.RTR || qp.state == ib.RTS || qp.state == ib.SQD
 	sends := qp.state == ib.RTS || qp.state == ib.SQD
+	receives := sends || qp.state == ib.RTR || qp.state == ib.SQE
 	switch {
-	case op.Type() == ib.RC && op.IsRequest() && receives:
-		qp.request(p)
-	case op.Type() == ib.RC && op.IsResponse() && sends:
-		qp.response(now, p)
-	default:
-		qp.counters.Dropped++
+	case op.Type() != qp.cfg.Type || !receives:
+	case op.IsResponse() && sends:
+		return qp.response(now, p)
+	case op.IsResponse():
+	case op.Type() == ib.RC:
+		return qp.request(p)
+	case op.Type() == ib.UC:
+		return qp.ucRequest(p)
+	case op.Type() == ib.UD:
+		return qp.udRequest(p, from)
 	}
+	return Unexpected
 }
 
 // Transmit gives up to budget packets to the sink. It reports whether more could
 // be sent at once. Answers come first, but when there are also requests they
 // take no more than half.
 func (qp *QueuePair) Transmit(now time.Time, sink Sink, budget int) (more bool) {
+	if qp.cfg.Type != ib.RC {
+		return qp.sendUnacknowledged(sink, budget)
+	}
 	requests := qp.readyToSend()
 	share := budget
 	if requests {
@@ -215,7 +228,7 @@ func (qp *QueuePair) Transmit(now time.Time, sink Sink, budget int) (more bool) 
 // Deadline is the time at which Expire should be called, zero if there is none.
 // It may change with every call of another method.
 func (qp *QueuePair) Deadline() time.Time {
-	if qp.state != ib.RTS && qp.state != ib.SQD {
+	if qp.cfg.Type != ib.RC || qp.state != ib.RTS && qp.state != ib.SQD {
 		return time.Time{}
 	}
 	return qp.requester.timers.deadline()
@@ -247,22 +260,32 @@ func (qp *QueuePair) TakeCounters() Counters {
 // complete delivers a completion.
 func (qp *QueuePair) complete(wc device.Completion) { qp.completions = append(qp.completions, wc) }
 
-// fail notes the first failure and goes to ERR.
-func (qp *QueuePair) fail(status ib.WCStatus, reason string) {
+// note keeps the first failure.
+func (qp *QueuePair) note(status ib.WCStatus, reason string) {
 	if qp.status == ib.Success {
 		qp.status, qp.reason = status, reason
 	}
+}
+
+// fail notes a failure and goes to ERR.
+func (qp *QueuePair) fail(status ib.WCStatus, reason string) {
+	qp.note(status, reason)
 	qp.state = ib.Err
 	qp.flush()
 }
 
 // flush completes all work as flushed.
 func (qp *QueuePair) flush() {
+	qp.flushSends()
+	for w := qp.responder.work.head(); w != nil; w = qp.responder.work.head() {
+		qp.completeRecv(w, device.Completion{Status: ib.WRFlushErr, Opcode: ib.WCRecv})
+	}
+}
+
+// flushSends completes all work of the send queue as flushed.
+func (qp *QueuePair) flushSends() {
 	qp.requester.stop()
 	for w := qp.requester.work.head(); w != nil; w = qp.requester.work.head() {
 		qp.completeSend(w, ib.WRFlushErr)
-	}
-	for w := qp.responder.work.head(); w != nil; w = qp.responder.work.head() {
-		qp.completeRecv(w, device.Completion{Status: ib.WRFlushErr, Opcode: ib.WCRecv})
 	}
 }

@@ -94,8 +94,8 @@ func newRead(p *ib.Packet, msn uint32, mtu int) answer {
 
 // readAgain answers a repeated READ, or a part of one, that lies before
 // expected. Where the first answer is still due it is enough to go on with it,
-// or to go back in it. It reports false if there is no room.
-func (a *answers) readAgain(p *ib.Packet, expected ib.PSN, msn uint32, mtu int) bool {
+// or to go back in it. Where there is no room the requester will ask once more.
+func (a *answers) readAgain(p *ib.Packet, expected ib.PSN, msn uint32, mtu int) {
 	again := newRead(p, msn, mtu)
 	again.repeat = true
 	for i := range a.list {
@@ -105,12 +105,12 @@ func (a *answers) readAgain(p *ib.Packet, expected ib.PSN, msn uint32, mtu int) 
 		case p.PSN.Before(old.psn):
 			again.first = old.first
 			*old = again
-			return true
+			return
 		default:
-			return true
+			return
 		}
 	}
-	return a.insert(again, expected)
+	a.insert(again, expected)
 }
 
 // atomic adds and saves the result of an atomic operation.
@@ -126,27 +126,25 @@ func (a *answers) atomic(psn ib.PSN, msn uint32, original uint64) {
 	a.nextSaved = (a.nextSaved + 1) % a.most
 }
 
-// atomicAgain answers a repeated atomic from the saved results. It reports
-// false if the result is not there any more, or there is no room.
-func (a *answers) atomicAgain(psn, expected ib.PSN) bool {
+// atomicAgain answers a repeated atomic from the saved results. One that is not
+// there any more is of a requester that had more outstanding than was agreed, and
+// gets no answer.
+func (a *answers) atomicAgain(psn, expected ib.PSN) {
 	same := func(x answer) bool { return x.atomic && x.psn == psn }
-	if slices.ContainsFunc(a.list, same) {
-		return true
-	}
 	i := slices.IndexFunc(a.saved, same)
-	if i < 0 {
-		return false
+	if i < 0 || slices.ContainsFunc(a.list, same) {
+		return
 	}
 	again := a.saved[i]
 	again.repeat = true
-	return a.insert(again, expected)
+	a.insert(again, expected)
 }
 
-// insert puts a repeated answer in its place. Every PSN in the list is before
-// expected.
-func (a *answers) insert(again answer, expected ib.PSN) bool {
+// insert puts a repeated answer in its place, if there is room. Every PSN in the
+// list is before expected.
+func (a *answers) insert(again answer, expected ib.PSN) {
 	if len(a.list) >= a.most+spareAnswers {
-		return false
+		return
 	}
 	at := again.psn.Sub(expected)
 	i := slices.IndexFunc(a.list, func(x answer) bool { return x.psn.Sub(expected) > at })
@@ -154,7 +152,6 @@ func (a *answers) insert(again answer, expected ib.PSN) bool {
 		i = len(a.list)
 	}
 	a.list = slices.Insert(a.list, i, again)
-	return true
 }
 
 // sendResponses sends up to budget answers.
@@ -171,7 +168,6 @@ func (qp *QueuePair) sendResponses(sink Sink, budget int) (sent int) {
 			} else if !qp.buildReadResponse(x) {
 				if x.repeat {
 					a.list = slices.Delete(a.list, 0, 1)
-					qp.counters.Dropped++
 				} else {
 					a.list = a.list[:0]
 					qp.refuse(faultRemoteAccess, x.psn, fmt.Sprintf("response to READ of QPN 0x%x, PSN 0x%06x", qp.remote, x.psn))

@@ -10,17 +10,16 @@ import (
 )
 
 // response takes an answer to one of our requests.
-func (qp *QueuePair) response(now time.Time, p *ib.Packet) {
+func (qp *QueuePair) response(now time.Time, p *ib.Packet) Fate {
 	r := &qp.requester
 	if distance(r.una, p.PSN) >= distance(r.una, r.high) {
-		qp.counters.Dropped++ // of a request that is done, or was never made
-		return
+		return Unexpected // of a request that is done, or was never made
 	}
 	switch kind := p.AETH.Syndrome.Kind(); {
 	case p.Opcode == ib.RCAtomicAcknowledge:
-		qp.atomicAnswer(now, p)
+		return qp.atomicAnswer(now, p)
 	case p.Opcode != ib.RCAcknowledge:
-		qp.readAnswer(now, p)
+		return qp.readAnswer(now, p)
 	case kind == ib.KindAck:
 		qp.acknowledgeOrRetry(now, p.PSN.Next())
 	case kind == ib.KindRNRNak:
@@ -35,8 +34,9 @@ func (qp *QueuePair) response(now time.Time, p *ib.Packet) {
 			qp.failSend(remoteFailure(p.AETH.Syndrome.NakCode(), r.work.head(), qp.remote, p.PSN))
 		}
 	default:
-		qp.counters.Dropped++
+		return Unexpected
 	}
+	return Taken
 }
 
 // acknowledgeOrRetry takes every packet before psn as received. Where one of
@@ -76,52 +76,52 @@ func (qp *QueuePair) advance(now time.Time, w *sendWork, n int) {
 // come to its end.
 func (r *requester) answerDone() { r.reads = max(0, r.reads-1) }
 
-func (qp *QueuePair) readAnswer(now time.Time, p *ib.Packet) {
+func (qp *QueuePair) readAnswer(now time.Time, p *ib.Packet) Fate {
 	r := &qp.requester
 	if !qp.acknowledgeOrRetry(now, p.PSN) {
-		return
+		return Taken
 	}
 	w := r.work.head()
 	if w.Opcode != device.WorkRead {
-		qp.counters.Dropped++
-		return
+		return Unexpected
 	}
 	index := distance(w.psn, p.PSN)
 	offset := uint32(index) * uint32(qp.mtu)
 	if want := min(w.length-offset, uint32(qp.mtu)); uint32(len(p.Payload)) != want {
 		qp.failSend(ib.BadRespErr, fmt.Sprintf("READ response of PSN 0x%06x from QPN 0x%x has %d bytes: want %d", p.PSN, qp.remote, len(p.Payload), want))
-		return
+		return Malformed
 	}
 	if bad := qp.scatter(w.SGL, offset, p.Payload); bad != nil {
 		qp.failSend(ib.LocProtErr, localReason(bad, "writable"))
-		return
+		return Taken
 	}
 	if index++; index%r.chunk == 0 || index == w.packets {
 		r.answerDone()
 	}
 	qp.advance(now, w, 1)
 	qp.checkBlocked()
+	return Taken
 }
 
-func (qp *QueuePair) atomicAnswer(now time.Time, p *ib.Packet) {
+func (qp *QueuePair) atomicAnswer(now time.Time, p *ib.Packet) Fate {
 	r := &qp.requester
 	if !qp.acknowledgeOrRetry(now, p.PSN) {
-		return
+		return Taken
 	}
 	w := r.work.head()
 	if w.Opcode != device.WorkCompareSwap && w.Opcode != device.WorkFetchAdd {
-		qp.counters.Dropped++
-		return
+		return Unexpected
 	}
 	var original [8]byte
 	binary.NativeEndian.PutUint64(original[:], p.AtomicAck.Original)
 	if bad := qp.scatter(w.SGL, 0, original[:]); bad != nil {
 		qp.failSend(ib.LocProtErr, localReason(bad, "writable"))
-		return
+		return Taken
 	}
 	r.answerDone()
 	qp.advance(now, w, 1)
 	qp.checkBlocked()
+	return Taken
 }
 
 // rnrNak waits as long as the peer asks for before going back.

@@ -1,7 +1,6 @@
 package transport
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/accelfab/accelfab/device"
@@ -38,36 +37,6 @@ type requester struct {
 	blockReason string
 }
 
-// sendWork is an entry of the send queue.
-type sendWork struct {
-	device.WorkRequest // owns its SGL
-	length             uint32
-	psn                ib.PSN // of the first packet
-	packets            int    // PSNs taken; at least 1
-}
-
-// answered reports whether the work completes by an answer with data rather
-// than by an acknowledgement.
-func (w *sendWork) answered() bool {
-	return w.Opcode >= device.WorkRead && w.Opcode <= device.WorkFetchAdd
-}
-
-func (w *sendWork) end() ib.PSN { return w.psn.Add(w.packets) }
-
-func (w *sendWork) wcOpcode() ib.WCOpcode {
-	switch w.Opcode {
-	case device.WorkWrite, device.WorkWriteImm:
-		return ib.WCRDMAWrite
-	case device.WorkRead:
-		return ib.WCRDMARead
-	case device.WorkCompareSwap:
-		return ib.WCCompSwap
-	case device.WorkFetchAdd:
-		return ib.WCFetchAdd
-	}
-	return ib.WCSend
-}
-
 // distance counts the packets from one PSN to a later one, 0 to 2^24-1.
 func distance(from, to ib.PSN) int { return int((to - from) & (1<<24 - 1)) }
 
@@ -88,39 +57,6 @@ func (r *requester) stop() {
 
 // outstanding counts the packets sent since una in this pass.
 func (r *requester) outstanding() int { return distance(r.una, r.next) }
-
-func (qp *QueuePair) postSend(wr *device.WorkRequest) error {
-	r := &qp.requester
-	length := lengthOf(wr.SGL)
-	switch {
-	case wr.Opcode < device.WorkSend || wr.Opcode > device.WorkFetchAdd:
-		return &device.FieldError{Field: "opcode", Problem: fmt.Sprintf("%d is none of a send queue", wr.Opcode)}
-	case len(wr.SGL) > qp.cfg.SGE:
-		return &device.FieldError{Field: "sgl", Problem: fmt.Sprintf("has %d entries: at most %d", len(wr.SGL), qp.cfg.SGE)}
-	case length > MaxMessage:
-		return &device.FieldError{Field: "sgl", Problem: fmt.Sprintf("has %d bytes: at most %d", length, uint64(MaxMessage))}
-	case wr.Opcode >= device.WorkCompareSwap && length != 8:
-		return &device.FieldError{Field: "sgl", Problem: fmt.Sprintf("has %d bytes: an atomic operation gives 8", length)}
-	case wr.Opcode >= device.WorkRead && r.maxReads == 0 && qp.state != ib.Err:
-		return &device.FieldError{Field: "opcode", Problem: "READ and atomics need a max_rd_atomic of at least 1; it is 0"}
-	}
-	w := r.work.push()
-	if w == nil {
-		return &device.LimitError{Kind: "send_wr", Asked: 1, Limit: uint64(qp.cfg.SendWR)}
-	}
-	sgl := append(w.SGL[:0], wr.SGL...)
-	*w = sendWork{WorkRequest: *wr, length: uint32(length), psn: r.post, packets: 1}
-	w.SGL, w.Dest = sgl, nil
-	if qp.state == ib.Err {
-		qp.completeSend(w, ib.WRFlushErr)
-		return nil
-	}
-	if wr.Opcode <= device.WorkRead && length > 0 {
-		w.packets = int((length + uint64(qp.mtu) - 1) / uint64(qp.mtu))
-	}
-	r.post = w.end()
-	return nil
-}
 
 // readyToSend reports whether a request may leave now.
 func (qp *QueuePair) readyToSend() bool {
@@ -170,6 +106,8 @@ func (qp *QueuePair) sendRequests(now time.Time, sink Sink, budget int) (sent in
 		} else if bad := qp.buildData(w); bad != nil {
 			qp.block(w, bad)
 			break
+		} else {
+			qp.packet.AckReq = r.wantsAck(w)
 		}
 		if distance(r.una, r.next) < distance(r.una, r.high) {
 			qp.counters.Retransmits++
@@ -213,50 +151,16 @@ func (qp *QueuePair) buildAnswered(w *sendWork, n int) {
 	}
 }
 
-// buildData makes the packet at next of a SEND or WRITE. It returns the entry
-// of the list that is not readable, nil if all went well.
-func (qp *QueuePair) buildData(w *sendWork) (bad *device.SGE) {
-	p, r := &qp.packet, &qp.requester
-	index := distance(w.psn, r.next)
-	offset := uint32(index) * uint32(qp.mtu)
-	first, last := index == 0, index == w.packets-1
-	if p.Payload, bad = qp.gather(w.SGL, offset, min(w.length-offset, uint32(qp.mtu))); bad != nil {
-		return bad
-	}
+// wantsAck decides whether the packet at next of a SEND or WRITE asks for an
+// acknowledgement: the last one does, and others so often that the window never
+// closes without one on its way.
+func (r *requester) wantsAck(w *sendWork) bool {
 	r.sinceAck++
-	ack := last || r.sinceAck >= r.ackEvery || r.outstanding()+1 >= r.window.size
-	if ack {
-		r.sinceAck = 0
+	if r.next.Next() != w.end() && r.sinceAck < r.ackEvery && r.outstanding()+1 < r.window.size {
+		return false
 	}
-	p.BTH = ib.BTH{
-		Opcode: dataOpcode(w.Opcode, first, last),
-		PKey:   qp.pkey, DestQP: qp.remote, PSN: r.next, AckReq: ack,
-		SolicitedEvent: last && w.Solicited && w.Opcode != device.WorkWrite,
-	}
-	p.RETH = ib.RETH{VA: w.RemoteAddr, RKey: w.RKey, Length: w.length}
-	p.Imm = ib.ImmDt(w.Imm)
-	return nil
-}
-
-// dataOpcode gives the opcode of a packet by its place in a message.
-func dataOpcode(op device.WorkOpcode, first, last bool) ib.Opcode {
-	o := ib.RCSendFirst
-	if op == device.WorkWrite || op == device.WorkWriteImm {
-		o = ib.RCRDMAWriteFirst
-	}
-	imm := ib.Opcode(0)
-	if op == device.WorkSendImm || op == device.WorkWriteImm {
-		imm = 1
-	}
-	switch { // FIRST, MIDDLE, LAST, LAST with immediate, ONLY, ONLY with immediate
-	case first && last:
-		return o + 4 + imm
-	case last:
-		return o + 2 + imm
-	case first:
-		return o
-	}
-	return o + 1
+	r.sinceAck = 0
+	return true
 }
 
 // block stops sending at work whose own memory is not right.
@@ -273,30 +177,4 @@ func (qp *QueuePair) checkBlocked() {
 	if w := r.work.head(); r.blocked && w != nil && w.psn == r.blockedAt {
 		qp.failSend(ib.LocProtErr, r.blockReason)
 	}
-}
-
-func localReason(e *device.SGE, what string) string {
-	return fmt.Sprintf("local memory 0x%x, %d bytes, L_Key 0x%08x is not %s in this protection domain", e.Address, e.Length, uint32(e.LKey), what)
-}
-
-// completeSend completes the head of the send queue.
-func (qp *QueuePair) completeSend(w *sendWork, status ib.WCStatus) {
-	if w.Signaled || status != ib.Success {
-		wc := device.Completion{ID: w.ID, Status: status, Opcode: w.wcOpcode()}
-		if w.answered() && status == ib.Success {
-			wc.Length = w.length
-		}
-		qp.complete(wc)
-	}
-	r := &qp.requester
-	r.work.pop()
-	r.cursor = max(0, r.cursor-1)
-}
-
-// failSend completes the head of the send queue with an error, which takes the
-// queue pair to ERR.
-func (qp *QueuePair) failSend(status ib.WCStatus, reason string) {
-	qp.completeSend(qp.requester.work.head(), status)
-	qp.responder.stop()
-	qp.fail(status, reason)
 }

@@ -134,7 +134,7 @@ func TestAnswersToNothingAreDropped(t *testing.T) {
 	local, target := a.memory.add(8, all), b.memory.add(8, all)
 	check := func(when string) {
 		t.Helper()
-		before := a.total.Dropped
+		before := a.total.Packets[transport.Unexpected]
 		n := uint64(0)
 		for op := ib.RCRDMAReadResponseFirst; op <= ib.RCAtomicAcknowledge; op++ {
 			for _, psn := range []ib.PSN{0, 1, 2, 100, 1 << 23, 1<<24 - 1} {
@@ -145,7 +145,7 @@ func TestAnswersToNothingAreDropped(t *testing.T) {
 			}
 		}
 		a.expect()
-		if got := a.total.Dropped - before; got != n || a.State() != ib.RTS {
+		if got := a.total.Packets[transport.Unexpected] - before; got != n || a.State() != ib.RTS {
 			t.Errorf("%s: dropped %d of %d, in %v", when, got, n, a.State())
 		}
 	}

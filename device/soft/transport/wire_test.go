@@ -324,9 +324,9 @@ func (e *end) collect() {
 	e.total.Retransmits += c.Retransmits
 	e.total.AckTimeouts += c.AckTimeouts
 	e.total.SequenceErrors += c.SequenceErrors
-	e.total.OutOfSequence += c.OutOfSequence
-	e.total.DuplicateRequests += c.DuplicateRequests
-	e.total.Dropped += c.Dropped
+	for fate, n := range c.Packets {
+		e.total.Packets[fate] += n
+	}
 }
 
 // send posts to the send queue, recv to the receive queue.
