@@ -25,6 +25,7 @@ func (s *script) byte() int {
 // rig is a live pair whose wire and peers a script plays.
 type rig struct {
 	t      *testing.T
+	typ    ib.QPType
 	s      script
 	now    time.Time
 	ends   [2]*rigEnd
@@ -40,6 +41,7 @@ type rigEnd struct {
 	posted       [2]int // send, receive: work posted so far
 	completed    [2]int
 	signaled     [2][]bool
+	arrived      uint64 // packets without a fate
 }
 
 const (
@@ -49,23 +51,28 @@ const (
 	rigWindow = 16
 )
 
-func newRig(t *testing.T, s script) *rig {
-	r := &rig{t: t, s: s, now: time.Unix(1000, 0)}
+func newRig(t *testing.T, typ ib.QPType, s script) *rig {
+	r := &rig{t: t, typ: typ, s: s, now: time.Unix(1000, 0)}
 	for i := range r.ends {
 		e := &rigEnd{}
 		e.arena = bytes.Repeat([]byte{0xa5}, rigOpen+2*rigGuard)
 		e.open = e.memory.add(0, all)
 		e.open.data = e.arena[rigGuard:][:rigOpen:rigOpen]
 		e.closed = e.memory.add(rigOpen, ib.RemoteRead)
-		e.QueuePair = transport.New(transport.Config{Type: ib.RC, Memory: &e.memory, PD: pd, QPN: qpn(i), SendWR: 8, RecvWR: 8, SGE: 2, Window: rigWindow})
+		e.QueuePair = transport.New(transport.Config{Type: typ, Memory: &e.memory, PD: pd, QPN: qpn(i), SendWR: 8, RecvWR: 8, SGE: 2, Window: rigWindow})
 		r.ends[i] = e
 	}
 	for i, e := range r.ends {
-		e.Modify(r.now, device.ToInit{PKey: ib.DefaultPKey, Access: all})
+		e.Modify(r.now, device.ToInit{PKey: ib.DefaultPKey, Access: all, QKey: qkey(0)})
 		e.Modify(r.now, device.ToRTR{Remote: device.Remote{QPN: qpn(1 - i), PSN: 1<<24 - 3}, PathMTU: ib.MTU256, MaxDestRDAtomic: 2, MinRNRTimer: 1})
 		e.Modify(r.now, device.ToRTS{PSN: 1<<24 - 3, Timeout: 8, RetryCount: 3, RNRRetry: 3, MaxRDAtomic: 2})
 	}
 	return r
+}
+
+func (e *rigEnd) receive(now time.Time, p *ib.Packet) {
+	e.arrived++
+	e.Receive(now, p, &transport.Arrival{Src: gid(0), Dst: gid(1)})
 }
 
 func (r *rig) Send(p *ib.Packet, _ *device.Datagram) {
@@ -90,6 +97,9 @@ func (r *rig) play() {
 		if wr.Opcode == device.WorkFetchAdd || wr.Opcode == device.WorkCompareSwap {
 			wr.SGL = []device.SGE{{Address: e.open.base, Length: 8, LKey: e.open.lkey}}
 		}
+		if r.typ == ib.UD {
+			wr.Dest = &device.Datagram{GID: gid(1 - to), QPN: qpn(1 - to), QKey: qkey(0)}
+		}
 		if e.PostSend(&wr) == nil {
 			e.posted[0]++
 			e.signaled[0] = append(e.signaled[0], wr.Signaled)
@@ -102,7 +112,7 @@ func (r *rig) play() {
 		}
 	case 3, 4:
 		p := r.packet(e)
-		e.Receive(r.now, &p, nil)
+		e.receive(r.now, &p)
 	case 5, 6, 7:
 		r.sender = to
 		budget, before := r.s.byte()%32, len(r.flight[1-to])
@@ -117,7 +127,7 @@ func (r *rig) play() {
 			if err := p.Parse(f[i]); err != nil {
 				r.t.Fatalf("sent a packet that does not parse: %v", err)
 			}
-			e.Receive(r.now, &p, nil)
+			e.receive(r.now, &p)
 			if b>>1%12 == 8 { // else it comes again
 				r.flight[to] = append(f[:i], f[i+1:]...)
 			}
@@ -141,7 +151,7 @@ func (r *rig) play() {
 				e.Modify(r.now, device.ToSQD{})
 			}
 		case 2:
-			if e.State() == ib.SQD {
+			if e.State() == ib.SQD || e.State() == ib.SQE {
 				e.Modify(r.now, device.ToRTS{})
 			}
 		case 3:
@@ -155,6 +165,13 @@ func (r *rig) play() {
 func (r *rig) packet(e *rigEnd) ib.Packet {
 	var p ib.Packet
 	p.Opcode = ib.Opcode(r.s.byte() % 0x18)
+	switch r.typ {
+	case ib.UC:
+		p.Opcode = ib.UCSendFirst + p.Opcode%12
+	case ib.UD:
+		p.Opcode = ib.UDSendOnly + p.Opcode%2
+		p.DETH.QKey = qkey(0)
+	}
 	p.PSN = e.Expected()
 	if p.Opcode.IsResponse() {
 		p.PSN = e.Una()
@@ -195,6 +212,12 @@ func (r *rig) check(e *rigEnd) {
 		}
 		e.completed[q]++
 	}
+	for _, n := range e.TakeCounters().Packets {
+		e.arrived -= n
+	}
+	if e.arrived != 0 {
+		r.t.Fatalf("%d packets more were handed over than have a fate", int64(e.arrived))
+	}
 	if e.State() == ib.Err && e.Queued() > 0 {
 		r.t.Fatalf("%d work requests are queued in ERR", e.Queued())
 	}
@@ -207,14 +230,16 @@ func (r *rig) check(e *rigEnd) {
 // repeated and made up.
 func FuzzQueuePair(f *testing.F) {
 	// A SEND, a WRITE and a READ that go through, then made-up packets.
-	f.Add([]byte("\x04\xff\x01\x20\x01\x00\x0a\x10\x11\x00\x0b\x10\x10\x00\x00\x30\x03\x00\x0a\x10\x11\x00\x00\x30\x05\x00\x0a\x10\x11\x00\x0b\x10\x10\x00"))
-	f.Add([]byte("\x07\x06\x00\x19\x1f\x00\x20\x07\x07\x00\x19\x1f\x00\x20\x07\x08\x00\x08\x1f\x00\x20\x07\x0c\x00\x01\x00\x00\x10\x0b\x1f\x07\x14\x00\x01\x00\x00\x00\x07\x14\xf8\x01\x00\x00\x00\x0b\x1f"))
-	f.Add([]byte("\x00\x80\x05\x00\x0a\x1f\x06\x11\x00\x00\x62\x06\x0e\x00\x19\x1f\x14\x14\x14\x14\x14\x16\x00"))
-	f.Fuzz(func(t *testing.T, data []byte) {
+	f.Add(byte(0), []byte("\x04\xff\x01\x20\x01\x00\x0a\x10\x11\x00\x0b\x10\x10\x00\x00\x30\x03\x00\x0a\x10\x11\x00\x00\x30\x05\x00\x0a\x10\x11\x00\x0b\x10\x10\x00"))
+	f.Add(byte(0), []byte("\x07\x06\x00\x19\x1f\x00\x20\x07\x07\x00\x19\x1f\x00\x20\x07\x08\x00\x08\x1f\x00\x20\x07\x0c\x00\x01\x00\x00\x10\x0b\x1f\x07\x14\x00\x01\x00\x00\x00\x07\x14\xf8\x01\x00\x00\x00\x0b\x1f"))
+	f.Add(byte(0), []byte("\x00\x80\x05\x00\x0a\x1f\x06\x11\x00\x00\x62\x06\x0e\x00\x19\x1f\x14\x14\x14\x14\x14\x16\x00"))
+	f.Add(byte(1), []byte("\x04\xff\x00\x20\x01\x00\x0a\x10\x11\x00\x0b\x10\x07\x00\x00\x1b\x00\x00"))
+	f.Add(byte(2), []byte("\x04\xff\x00\x20\x01\x00\x0a\x10\x11\x00\x0b\x10\x07\x00\x00\x0b\x00\x00"))
+	f.Fuzz(func(t *testing.T, typ byte, data []byte) {
 		if len(data) > 4096 {
 			t.Skip("long scripts find nothing that short ones do not")
 		}
-		playAll(t, data)
+		playAll(t, ib.RC+ib.QPType(typ%3), data)
 	})
 }
 
@@ -226,14 +251,14 @@ func TestRandomScriptsKeepTheInvariants(t *testing.T) {
 	}
 	for seed := range scripts {
 		fill(data, seed)
-		playAll(t, data)
+		playAll(t, ib.RC+ib.QPType(seed%3), data)
 	}
 }
 
 // playAll plays a script to its end, puts both ends in ERR and checks that all
 // work completed and that no memory was written that should not be.
-func playAll(t *testing.T, data []byte) {
-	r := newRig(t, data)
+func playAll(t *testing.T, typ ib.QPType, data []byte) {
+	r := newRig(t, typ, data)
 	for len(r.s) > 0 {
 		r.play()
 	}

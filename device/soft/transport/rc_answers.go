@@ -118,6 +118,10 @@ func (a *answers) atomic(psn ib.PSN, msn uint32, original uint64) {
 	result := answer{first: psn, psn: psn, packets: 1, msn: msn, atomic: true, original: original}
 	a.list = append(a.list, result)
 	a.ackDue = false
+	if i := a.savedAt(psn); i >= 0 { // of 2^24 packets ago
+		a.saved[i] = result
+		return
+	}
 	if len(a.saved) < a.most {
 		a.saved = append(a.saved, result)
 		return
@@ -126,13 +130,17 @@ func (a *answers) atomic(psn ib.PSN, msn uint32, original uint64) {
 	a.nextSaved = (a.nextSaved + 1) % a.most
 }
 
+// savedAt finds the saved result of a PSN, -1 if there is none.
+func (a *answers) savedAt(psn ib.PSN) int {
+	return slices.IndexFunc(a.saved, func(x answer) bool { return x.psn == psn })
+}
+
 // atomicAgain answers a repeated atomic from the saved results. One that is not
 // there any more is of a requester that had more outstanding than was agreed, and
 // gets no answer.
 func (a *answers) atomicAgain(psn, expected ib.PSN) {
-	same := func(x answer) bool { return x.atomic && x.psn == psn }
-	i := slices.IndexFunc(a.saved, same)
-	if i < 0 || slices.ContainsFunc(a.list, same) {
+	i := a.savedAt(psn)
+	if i < 0 || slices.ContainsFunc(a.list, func(x answer) bool { return x.atomic && x.psn == psn }) {
 		return
 	}
 	again := a.saved[i]

@@ -96,6 +96,7 @@ func (r *region) sge(offset, n int) []device.SGE {
 
 // options are the attributes of a pair, with defaults for what is zero.
 type options struct {
+	typ        ib.QPType // RC if zero
 	mtu        ib.MTU
 	window     int
 	reads      int // max_rd_atomic and max_dest_rd_atomic
@@ -131,7 +132,7 @@ const (
 	double // deliver twice
 )
 
-// wire is an in-memory network between two Conns, with a clock of its own.
+// wire is an in-memory network between two queue pairs, with a clock of its own.
 // Packets cross it encoded.
 type wire struct {
 	t      testing.TB
@@ -176,6 +177,9 @@ func (f *flight) Pop() any {
 
 // newWire makes two connected queue pairs in RTS.
 func newWire(t testing.TB, o options) *wire {
+	if o.typ == 0 {
+		o.typ = ib.RC
+	}
 	if o.mtu == 0 {
 		o.mtu = ib.MTU1024
 	}
@@ -202,12 +206,12 @@ func newWire(t testing.TB, o options) *wire {
 	for i := range w.ends {
 		e := &end{w: w, index: i}
 		e.QueuePair = transport.New(transport.Config{
-			Type: ib.RC, Memory: &e.memory, PD: pd, QPN: qpn(i), SendWR: o.queue, RecvWR: o.queue, SGE: 4, Window: o.window,
+			Type: o.typ, Memory: &e.memory, PD: pd, QPN: qpn(i), SendWR: o.queue, RecvWR: o.queue, SGE: 4, Window: o.window,
 		})
 		w.ends[i] = e
 	}
 	for i, e := range w.ends {
-		e.Modify(w.now, device.ToInit{PKey: ib.DefaultPKey, Access: o.access})
+		e.Modify(w.now, device.ToInit{PKey: ib.DefaultPKey, Access: o.access, QKey: qkey(i)})
 		e.Modify(w.now, device.ToRTR{
 			Remote: device.Remote{QPN: qpn(1 - i), PSN: o.psn}, PathMTU: o.mtu,
 			MaxDestRDAtomic: o.destReads, MinRNRTimer: 12,
@@ -218,6 +222,13 @@ func newWire(t testing.TB, o options) *wire {
 }
 
 func qpn(i int) ib.QPN { return ib.QPN(0x11 + i) }
+
+func qkey(i int) ib.QKey { return ib.QKey(0x11111111 + i) }
+
+func gid(i int) ib.GID { return ib.GID{10: 0xff, 11: 0xff, 12: 10, 13: 77, 15: byte(11 + i)} }
+
+// to is where end i is reached by datagrams.
+func to(i int) *device.Datagram { return &device.Datagram{GID: gid(i), QPN: qpn(i), QKey: qkey(i)} }
 
 // Send implements transport.Sink for the end that transmits.
 func (w *wire) Send(p *ib.Packet, _ *device.Datagram) {
@@ -293,7 +304,7 @@ func (w *wire) step() bool {
 		if err := p.Parse(x.data); err != nil {
 			w.t.Fatalf("packet on the wire: %v", err)
 		}
-		w.ends[x.to].Receive(w.now, &p, nil)
+		w.ends[x.to].Receive(w.now, &p, &transport.Arrival{Src: gid(1 - x.to), Dst: gid(x.to), HopLimit: 64})
 		w.free = append(w.free, x.data)
 	}
 	for _, e := range w.ends {
