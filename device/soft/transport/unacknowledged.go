@@ -25,6 +25,7 @@ func (qp *QueuePair) sendUnacknowledged(sink Sink, budget int) (more bool) {
 			qp.address(to)
 		}
 		r.next = r.next.Next()
+		r.una, r.high = r.next, r.next // nothing is ever outstanding
 		sink.Send(&qp.packet, to)
 		if r.next == w.end() {
 			qp.completeSend(w, ib.Success)
