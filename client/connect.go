@@ -42,7 +42,7 @@ func ConnectPair(ctx context.Context, a, b End) (qpA, qpB *pb.QueuePair, err err
 	if qpB, err = b.read(ctx); err != nil {
 		return nil, nil, err
 	}
-	if err := checkFamilies(qpA, qpB); err != nil {
+	if err := checkEnds(qpA, qpB); err != nil {
 		return nil, nil, err
 	}
 	nowA, err := a.connect(ctx, qpB.GetLocalEndpoint())
@@ -110,9 +110,13 @@ func (e End) undoUnanswered(ctx context.Context, before *pb.QueuePair, err error
 	return e.undo(ctx, before)
 }
 
-// checkFamilies refuses ends that cannot reach each other by the form of their
-// addresses, before anything is changed.
-func checkFamilies(a, b *pb.QueuePair) error {
+// checkEnds refuses ends of two types, or that cannot reach each other by the
+// form of their addresses, before anything is changed. What an end alone tells,
+// its daemon finds.
+func checkEnds(a, b *pb.QueuePair) error {
+	if a.GetType() != b.GetType() {
+		return fmt.Errorf("phase check: %s is of %v, and %s of %v: two of one type can be connected", a.GetName(), a.GetType(), b.GetName(), b.GetType())
+	}
 	gidA, errA := netip.ParseAddr(a.GetLocalEndpoint().GetGid())
 	gidB, errB := netip.ParseAddr(b.GetLocalEndpoint().GetGid())
 	if errA != nil || errB != nil || gidA.Is4In6() == gidB.Is4In6() {

@@ -210,6 +210,19 @@ func TestConnectPairFamiliesDifferQ02(t *testing.T) {
 	})
 }
 
+// Two of different types would take each other's packets for none of theirs.
+func TestConnectPairTypesDiffer(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b, err := pair(t, func(_, b *node) { b.qp.Type = pb.QueuePair_TYPE_UC })
+		if err == nil || !strings.Contains(err.Error(), "phase check: "+qpA) || !strings.Contains(err.Error(), "TYPE_UC") {
+			t.Errorf("error %v", err)
+		}
+		if got := slices.Concat(methods(a.Calls()), methods(b.Calls())); !slices.Equal(got, []string{"GetQueuePair", "GetQueuePair"}) {
+			t.Errorf("calls %v, want reads alone", got)
+		}
+	})
+}
+
 func TestConnectPairWithoutNumber(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		_, _, err := pair(t, func(_, b *node) { b.qp.State, b.qp.LocalEndpoint = pb.QueuePair_STATE_PENDING, nil })

@@ -112,6 +112,10 @@ func transferRows(x *fixture) []badRow {
 	to := func(d *pb.WorkRequest_Destination) *pb.WorkRequest {
 		return &pb.WorkRequest{Opcode: send, Destination: d}
 	}
+	// on is of a queue pair of another type.
+	on := func(q *pb.QueuePair, field, what string, w *pb.WorkRequest, reason fabric.Reason, at string) badRow {
+		return bad("requests"+field, what, func(m post) { m.Name, m.Requests = q.Name, []*pb.WorkRequest{w} }, reason, "requests[0]"+at)
+	}
 	return []badRow{
 		bad("requests", "missing", func(m post) { m.Requests = nil }, fabric.FieldInvalid),
 		bad("requests", "too many", func(m post) {
@@ -121,6 +125,9 @@ func transferRows(x *fixture) []badRow {
 		}, fabric.FieldInvalid),
 		one(".opcode", "missing", &pb.WorkRequest{}, fabric.FieldRequired, ".opcode"),
 		one(".opcode", "unknown", &pb.WorkRequest{Opcode: 99}, fabric.FieldInvalid, ".opcode"),
+		on(x.uc, ".opcode", "of RC", &pb.WorkRequest{Opcode: read}, fabric.FieldInvalid, ".opcode"),
+		on(x.uc, ".opcode", "atomic", &pb.WorkRequest{Opcode: pb.WorkRequest_OPCODE_FETCH_ADD}, fabric.FieldInvalid, ".opcode"),
+		on(x.ud, ".opcode", "RDMA", &pb.WorkRequest{Opcode: write}, fabric.FieldInvalid, ".opcode"),
 		one(".sges", "too many", &pb.WorkRequest{Opcode: recv, Sges: sges(20)}, fabric.FieldInvalid, ".sges"),
 		one(".sges.lkey", "missing", &pb.WorkRequest{Opcode: recv, Sges: []*pb.WorkRequest_Sge{{}}}, fabric.FieldRequired, ".sges[0].lkey"),
 		bad("requests.sges.length_bytes", "too long", func(m post) {
@@ -135,6 +142,11 @@ func transferRows(x *fixture) []badRow {
 		one(".solicited", "of a read", &pb.WorkRequest{Opcode: read, Solicited: true}, fabric.FieldInvalid, ".solicited"),
 		one(".destination", "of a write", &pb.WorkRequest{Opcode: write, Destination: &pb.WorkRequest_Destination{Gid: "::1", Qpn: 2}}, fabric.FieldInvalid, ".destination"),
 		one(".destination", "of RC", to(&pb.WorkRequest_Destination{Gid: "::1", Qpn: 2}), fabric.FieldInvalid, ".destination"),
+		on(x.uc, ".destination", "of UC", to(&pb.WorkRequest_Destination{Gid: "::1", Qpn: 2}), fabric.FieldInvalid, ".destination"),
+		on(x.ud, ".destination", "missing", to(nil), fabric.FieldRequired, ".destination"),
+		on(x.ud, ".destination", "of a receive", &pb.WorkRequest{Opcode: recv, Destination: &pb.WorkRequest_Destination{Gid: "::1", Qpn: 2}}, fabric.FieldInvalid, ".destination"),
+		on(x.ud, ".destination.gid", "no cable leads there", to(&pb.WorkRequest_Destination{Gid: "::ffff:192.0.2.1", Qpn: 2}), fabric.FieldInvalid, ".destination.gid"),
+		on(x.ud, ".destination.qpn", "missing", to(&pb.WorkRequest_Destination{Gid: x.far.Gids[len(x.far.Gids)-1].Gid}), fabric.FieldInvalid, ".destination.qpn"),
 		one(".destination.gid", "missing", to(&pb.WorkRequest_Destination{Qpn: 2}), fabric.FieldRequired, ".destination.gid"),
 		one(".destination.gid", "not a GID", to(&pb.WorkRequest_Destination{Gid: "10.0.0.1", Qpn: 2}), fabric.FieldInvalid, ".destination.gid"),
 		one(".destination.qpn", "too large", to(&pb.WorkRequest_Destination{Gid: "::1", Qpn: 1 << 24}), fabric.FieldInvalid, ".destination.qpn"),

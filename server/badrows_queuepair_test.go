@@ -47,6 +47,16 @@ func badAttributes[M proto.Message](field string, set func(M, *pb.QueuePair_Attr
 	return rows
 }
 
+// rcAttributes are right for RC, and no other type has them.
+var rcAttributes = map[string]*pb.QueuePair_Attributes{
+	"timeout":            {Timeout: proto.Uint32(14)},
+	"retry_count":        {RetryCount: proto.Uint32(7)},
+	"rnr_retry":          {RnrRetry: proto.Uint32(7)},
+	"min_rnr_timer":      {MinRnrTimer: proto.Uint32(12)},
+	"max_rd_atomic":      {MaxRdAtomic: proto.Uint32(1)},
+	"max_dest_rd_atomic": {MaxDestRdAtomic: proto.Uint32(1)},
+}
+
 // badEndpoint are rows of a remote endpoint.
 func badEndpoint[M proto.Message](field string, get func(M) *pb.QueuePair_Endpoint, at string) []badRow {
 	row := func(sub, what string, change func(*pb.QueuePair_Endpoint), reason fabric.Reason) badRow {
@@ -111,6 +121,19 @@ func badQueuePair[M proto.Message](x *fixture, field string, get func(M) *pb.Que
 			rows[i].at += ".gid"
 		}
 	}
+	rows = append(rows,
+		row("remote_endpoint", "of UD", func(q *pb.QueuePair) { connect(q); q.Type = pb.QueuePair_TYPE_UD }, fabric.FieldInvalid))
+	for name, a := range rcAttributes {
+		rows = append(rows,
+			row("attributes."+name, "of UC", func(q *pb.QueuePair) { q.Type, q.Attributes = pb.QueuePair_TYPE_UC, a }, fabric.FieldInvalid),
+			row("attributes."+name, "of UD", func(q *pb.QueuePair) { q.Type, q.Attributes = pb.QueuePair_TYPE_UD, a }, fabric.FieldInvalid))
+	}
+	for name, a := range map[string]*pb.QueuePair_Attributes{"path_mtu_bytes": {PathMtuBytes: proto.Uint32(1024)}, "access": {Access: []pb.MemoryRegion_Access{pb.MemoryRegion_ACCESS_REMOTE_WRITE}}} {
+		rows = append(rows, row("attributes."+name, "of UD", func(q *pb.QueuePair) { q.Type, q.Attributes = pb.QueuePair_TYPE_UD, a }, fabric.FieldInvalid))
+	}
+	for name, a := range map[string]*pb.QueuePair_Attributes{"qkey": {Qkey: proto.Uint32(1)}, "access": {Access: []pb.MemoryRegion_Access{pb.MemoryRegion_ACCESS_REMOTE_READ}}} {
+		rows = append(rows, row("attributes."+name, "of UC", func(q *pb.QueuePair) { q.Type, q.Attributes = pb.QueuePair_TYPE_UC, a }, fabric.FieldInvalid))
+	}
 	rows = append(rows, badAttributes(field+".attributes", func(m M, a *pb.QueuePair_Attributes) { get(m).Attributes = a }, at+".attributes")...)
 	rows = append(rows, badEndpoint(field+".remote_endpoint", func(m M) *pb.QueuePair_Endpoint { return connect(get(m)) }, at+".remote_endpoint")...)
 	for _, r := range badLabels(field+".labels", func(m M, l labels) { get(m).Labels = l }) {
@@ -131,6 +154,20 @@ func queuePairRows(x *fixture) []badRow {
 			m.Name, m.RemoteEndpoint.Qpn = x.connected.Name, 0x1234
 		}, fabric.StateInvalid),
 		bad("attributes", "wrong", func(m connect) { m.Attributes = &pb.QueuePair_Attributes{HopLimit: proto.Uint32(0)} }, fabric.FieldInvalid, "attributes.hop_limit"),
+		bad("remote_endpoint", "of UD", func(m connect) { m.Name = x.ud.Name }, fabric.FieldInvalid),
+		bad("remote_endpoint", "of UD", func(m modify) { m.Name, m.TargetState = x.ud.Name, pb.QueuePair_STATE_RTS }, fabric.FieldInvalid),
+		bad("attributes.retry_count", "of UC", func(m connect) {
+			m.Name, m.Attributes = x.uc.Name, &pb.QueuePair_Attributes{RetryCount: proto.Uint32(7)}
+		}, fabric.FieldInvalid),
+		bad("attributes.rnr_retry", "of UD", func(m modify) {
+			m.Name, m.RemoteEndpoint, m.TargetState, m.Attributes = x.ud.Name, nil, pb.QueuePair_STATE_INIT, &pb.QueuePair_Attributes{RnrRetry: proto.Uint32(7)}
+		}, fabric.FieldInvalid),
+		bad("attributes.qkey", "too late", func(m modify) {
+			m.Name, m.RemoteEndpoint, m.TargetState, m.Attributes = x.ud.Name, nil, pb.QueuePair_STATE_SQD, &pb.QueuePair_Attributes{Qkey: proto.Uint32(7)}
+		}, fabric.StateInvalid),
+		bad("attributes.hop_limit", "too late", func(m modify) {
+			m.Name, m.RemoteEndpoint, m.TargetState, m.Attributes = x.connected.Name, nil, pb.QueuePair_STATE_SQD, &pb.QueuePair_Attributes{HopLimit: proto.Uint32(7)}
+		}, fabric.StateInvalid),
 		bad("attributes", "wrong", func(m modify) { m.Attributes = &pb.QueuePair_Attributes{HopLimit: proto.Uint32(0)} }, fabric.FieldInvalid, "attributes.hop_limit"),
 		bad("remote_endpoint", "missing for RTR", func(m modify) { m.RemoteEndpoint = nil }, fabric.FieldRequired, "remote_endpoint.gid"),
 		bad("remote_endpoint", "not for INIT", func(m modify) { m.TargetState = pb.QueuePair_STATE_RESET }, fabric.FieldInvalid),

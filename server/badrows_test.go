@@ -19,6 +19,7 @@ type fixture struct {
 	port, far      *pb.Port // two ends of a cable
 	q, peer        *pb.QueuePair
 	connected      *pb.QueuePair
+	uc, ud         *pb.QueuePair // not connected
 	session, other *pb.Session
 	pd, pd1        *pb.ProtectionDomain // of session, on the two cards
 	otherBuffer    *pb.Buffer
@@ -47,8 +48,13 @@ func (h *house) buffer(s *pb.Session, card, id string) *pb.Buffer {
 
 func (h *house) queuePair(pd *pb.ProtectionDomain, card, id, port string) *pb.QueuePair {
 	h.t.Helper()
+	return h.queuePairOf(pb.QueuePair_TYPE_RC, pd, card, id, port)
+}
+
+func (h *house) queuePairOf(t pb.QueuePair_Type, pd *pb.ProtectionDomain, card, id, port string) *pb.QueuePair {
+	h.t.Helper()
 	return must[*pb.QueuePair](h.t)(h.qp.CreateQueuePair(context.Background(), &pb.CreateQueuePairRequest{Parent: card, QueuePairId: id, RequestId: id + "-request",
-		QueuePair: &pb.QueuePair{ProtectionDomain: pd.Name, Port: port, Type: pb.QueuePair_TYPE_RC}}))
+		QueuePair: &pb.QueuePair{ProtectionDomain: pd.Name, Port: port, Type: t}}))
 }
 
 // cable gives both ends of a cable between the two cards.
@@ -86,6 +92,8 @@ func newFixture(h *house) *fixture {
 	x.peer = h.queuePair(x.pd1, dev1, "peer", x.far.Name)
 	x.connected = h.queuePair(x.pd, dev0, "connected", x.port.Name)
 	x.connected = must[*pb.QueuePair](h.t)(h.qp.ConnectQueuePair(ctx, &pb.ConnectQueuePairRequest{Name: x.connected.Name, RemoteEndpoint: x.peer.LocalEndpoint}))
+	x.uc = h.queuePairOf(pb.QueuePair_TYPE_UC, x.pd, dev0, "uc", x.port.Name)
+	x.ud = h.queuePairOf(pb.QueuePair_TYPE_UD, x.pd, dev0, "ud", x.port.Name)
 	// What has nothing on it can be deleted.
 	free := h.domain(x.session, dev0, "free")
 	must[*pb.Buffer](h.t)(h.memory.CreateBuffer(ctx, &pb.CreateBufferRequest{Parent: dev0, BufferId: "free", Buffer: &pb.Buffer{Session: x.session.Name, SizeBytes: 1}}))

@@ -108,8 +108,12 @@ soft-2  -       2/3     .
 			Attributes: &pb.QueuePair_Attributes{PathMtuBytes: proto.Uint32(1024), GidIndex: proto.Uint32(0), Timeout: proto.Uint32(12),
 				RetryCount: proto.Uint32(0), RnrRetry: proto.Uint32(6),
 				Access: []pb.MemoryRegion_Access{pb.MemoryRegion_ACCESS_REMOTE_WRITE, pb.MemoryRegion_ACCESS_REMOTE_ATOMIC}}}}}, prints: qpTable},
+	{line: "qp create soft-0 --pd soft-0/pd1 --port soft-0/8 --type ud --request-id r1 --qkey 0x11111111 --traffic-class 32 --hop-limit 0xff", asks: []proto.Message{&pb.CreateQueuePairRequest{
+		Parent: device0, RequestId: "r1", QueuePair: &pb.QueuePair{
+			ProtectionDomain: device0 + "/protectionDomains/pd1", Port: device0 + "/ports/8", Type: pb.QueuePair_TYPE_UD, Capacities: &pb.QueuePair_Capacities{},
+			Attributes: &pb.QueuePair_Attributes{Qkey: proto.Uint32(0x11111111), TrafficClass: proto.Uint32(32), HopLimit: proto.Uint32(255)}}}}, prints: qpTable},
 	{line: "qp list", asks: []proto.Message{&pb.ListQueuePairsRequest{Parent: "nodes/local/devices/-", PageSize: 1000}}, prints: qpTable},
-	{line: "qp get soft-0/q1", asks: []proto.Message{&pb.GetQueuePairRequest{Name: device0 + "/queuePairs/q1"}}, prints: qpTable},
+	{line: "qp get soft-0/q1", asks: []proto.Message{&pb.GetQueuePairRequest{Name: device0 + "/queuePairs/q1"}}, prints: qpTable + qpMore},
 	{line: "qp modify soft-0/q1 --state init --etag e1", asks: []proto.Message{&pb.ModifyQueuePairRequest{
 		Name: device0 + "/queuePairs/q1", TargetState: pb.QueuePair_STATE_INIT, Etag: "e1"}}, prints: qpTable},
 	{line: "qp connect soft-0/q1 soft-0/q2", asks: []proto.Message{
@@ -175,6 +179,16 @@ soft-0/mr1  READY  soft-0/pd1  soft-0/b1  4KiB    64KiB   0x1000  0xabcd  0xdcba
 	qpTable = `
 QP         STATE  TYPE  PORT      PD          LOCAL                   REMOTE  MTU   ERROR
 soft-0/q1  ERR    RC    soft-0/8  soft-0/pd1  ::ffff:127.64.0.9 0x11  -       4096  the peer is gone
+`
+	qpMore = `
+ATTRIBUTE       VALUE
+session         job1
+capacities      send_wr 128, recv_wr 64, sge 1
+local gid       ::ffff:127.64.0.9 [1]
+path_mtu_bytes  4096
+hop_limit       64
+qkey            0x11111111
+access          remote-write
 `
 	completionTable = `
 SEQUENCE  WR ID  OPCODE      STATUS   BYTES  IMM  FROM  FLAGS  MESSAGE
@@ -260,7 +274,7 @@ func TestEveryCommandIsTested(t *testing.T) {
 	seen := 0
 	for _, cmd := range leaves(newRootCmd()) {
 		path := strings.TrimPrefix(cmd.CommandPath(), "accelfab ")
-		if noun, _, _ := strings.Cut(path, " "); noun == "demo" || noun == "lab" || noun == "pingpong" {
+		if noun, _, _ := strings.Cut(path, " "); noun == "demo" || noun == "lab" || noun == "pingpong" || noun == "perf" {
 			continue
 		}
 		seen++

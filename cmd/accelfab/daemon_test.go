@@ -63,8 +63,11 @@ var (
 	}
 	aQueuePair = &pb.QueuePair{
 		Name: "nodes/n1/devices/soft-0/queuePairs/q1", State: pb.QueuePair_STATE_ERR, Type: pb.QueuePair_TYPE_RC, Port: "nodes/n1/devices/soft-0/ports/8",
-		ProtectionDomain: "nodes/n1/devices/soft-0/protectionDomains/pd1", LocalEndpoint: &pb.QueuePair_Endpoint{Gid: "::ffff:127.64.0.9", Qpn: 0x11, Psn: 5},
-		Attributes: &pb.QueuePair_Attributes{PathMtuBytes: proto.Uint32(4096)}, Error: &pb.QueuePair_Error{Message: "the peer is gone"},
+		ProtectionDomain: "nodes/n1/devices/soft-0/protectionDomains/pd1", LocalEndpoint: &pb.QueuePair_Endpoint{Gid: "::ffff:127.64.0.9", GidIndex: 1, Qpn: 0x11, Psn: 5},
+		Attributes: &pb.QueuePair_Attributes{PathMtuBytes: proto.Uint32(4096), HopLimit: proto.Uint32(64), Qkey: proto.Uint32(0x11111111),
+			Access: []pb.MemoryRegion_Access{pb.MemoryRegion_ACCESS_REMOTE_WRITE}},
+		Session: "nodes/n1/sessions/job1", Capacities: &pb.QueuePair_Capacities{SendWr: 128, RecvWr: 64, Sge: 1},
+		Error: &pb.QueuePair_Error{Message: "the peer is gone"},
 	}
 	aCompletion = &pb.Completion{Sequence: 7, WrId: 1, Opcode: pb.Completion_OPCODE_RDMA_WRITE, Status: pb.CompletionStatus_COMPLETION_STATUS_SUCCESS}
 	anEvent     = &pb.Event{

@@ -24,6 +24,7 @@ var qps = resource[*pb.QueuePair]{
 		{"MTU", func(q *pb.QueuePair) any { return q.GetAttributes().GetPathMtuBytes() }},
 		{"ERROR", func(q *pb.QueuePair) any { return q.GetError().GetMessage() }},
 	},
+	more: qpDetails,
 	get: func(ctx context.Context, c *client.Client, name string) (*pb.QueuePair, error) {
 		return c.QueuePairs.GetQueuePair(ctx, &pb.GetQueuePairRequest{Name: name})
 	},
@@ -59,8 +60,9 @@ func newQPCreateCmd(a *app) *cobra.Command {
 	capacities := &pb.QueuePair_Capacities{}
 	cmd := &cobra.Command{
 		Use:   "create DEVICE",
-		Short: "Make queue pairs, in state INIT",
+		Short: "Make queue pairs: RC and UC in state INIT, UD in RTS",
 		Example: `  accelfab qp create soft-0 --id q1 --pd soft-0/pd1 --port soft-0/8
+  accelfab qp create soft-0 --id u1 --pd soft-0/pd1 --port soft-0/8 --type ud --qkey 0x11111111
   accelfab qp create soft-0 --pd soft-0/pd1 --port soft-0/8 --count 1000`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: first(devices.complete(a)),
@@ -141,7 +143,7 @@ func newQPConnectCmd(a *app) *cobra.Command {
 		Short: "Connect two queue pairs with each other, on one node or on two",
 		Long: `Connect two queue pairs with each other: each learns the other's endpoint and goes to
 RTS. If one cannot, the other is taken back. A is on the server that is asked; B is
-there too, or on --peer-server.`,
+there too, or on --peer-server. Both are RC or both UC: a UD queue pair has no peer.`,
 		Example: `  accelfab qp connect soft-0/q1 soft-3/q2
   accelfab qp connect soft-0/q1 soft-0/q1 --peer-server unix:///run/n2/accelfabd.sock`,
 		Args:              cobra.ExactArgs(2),

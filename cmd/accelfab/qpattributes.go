@@ -1,6 +1,9 @@
 package main
 
 import (
+	"fmt"
+	"io"
+
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/proto"
 
@@ -20,15 +23,18 @@ func (x *attributeFlags) flags(cmd *cobra.Command) {
 		field **uint32
 		usage string
 	}{
-		{"path-mtu", &x.given.PathMtuBytes, "256, 512, 1024, 2048 or 4096 bytes (default: the largest that both ends carry)"},
+		{"path-mtu", &x.given.PathMtuBytes, "RC, UC: 256, 512, 1024, 2048 or 4096 bytes (default: the largest that both ends carry)"},
 		{"gid-index", &x.given.GidIndex, "entry of the port's GID table (default: the first RoCE v2 one that fits the peer)"},
-		{"ack-timeout", &x.given.Timeout, "code of the ACK timer: 4.096 us times 2 to the power of it (default 14)"},
-		{"retry-count", &x.given.RetryCount, "how often to send again before giving up, 0 to 7 (default 7)"},
-		{"rnr-retry", &x.given.RnrRetry, "the same when the peer has no receive, 7 without end (default 7)"},
+		{"traffic-class", &x.given.TrafficClass, "DSCP and ECN bits of the IP header, 0 to 255 (default 0)"},
+		{"hop-limit", &x.given.HopLimit, "time to live, 1 to 255 (default 64)"},
+		{"qkey", &x.given.Qkey, "UD: the Q_Key that senders must know (default: random, below 0x80000000)"},
+		{"ack-timeout", &x.given.Timeout, "RC: code of the ACK timer: 4.096 us times 2 to the power of it (default 14)"},
+		{"retry-count", &x.given.RetryCount, "RC: how often to send again before giving up, 0 to 7 (default 7)"},
+		{"rnr-retry", &x.given.RnrRetry, "RC: the same when the peer has no receive, 7 without end (default 7)"},
 	} {
 		cmd.Flags().Var(optionalFlag{flag.field}, flag.name, flag.usage)
 	}
-	cmd.Flags().StringSliceVar(&x.access, "access", nil, "what the peer may do: remote-write, remote-read, remote-atomic\n(default: what the type can, without remote-atomic)")
+	cmd.Flags().StringSliceVar(&x.access, "access", nil, "RC, UC: what the peer may do: remote-write, remote-read, remote-atomic\n(default: what the type can, without remote-atomic)")
 }
 
 // message is nil if no attribute was given.
@@ -38,6 +44,47 @@ func (x *attributeFlags) message() (*pb.QueuePair_Attributes, error) {
 		return nil, err
 	}
 	return &x.given, nil
+}
+
+// fact is one that a row has no room for.
+type fact struct {
+	name  string
+	value any
+}
+
+var factColumns = []column[fact]{
+	{"ATTRIBUTE", func(f fact) any { return f.name }},
+	{"VALUE", func(f fact) any { return f.value }},
+}
+
+// qpDetails shows the attributes of a queue pair, which are those of its type,
+// and how it stands.
+func qpDetails(w io.Writer, q *pb.QueuePair) error {
+	c, local := q.GetCapacities(), q.GetLocalEndpoint()
+	facts := []fact{{"session", short(q.GetSession())},
+		{"capacities", fmt.Sprintf("send_wr %d, recv_wr %d, sge %d", c.GetSendWr(), c.GetRecvWr(), c.GetSge())}}
+	if local.GetGid() != "" {
+		facts = append(facts, fact{"local gid", gidText(&pb.Port_Gid{Gid: local.GetGid(), Index: local.GetGidIndex()})})
+	}
+	m := q.GetAttributes().ProtoReflect()
+	for i := range m.Descriptor().Fields().Len() {
+		f := m.Descriptor().Fields().Get(i)
+		switch name := string(f.Name()); {
+		case !m.Has(f):
+		case name == "access":
+			facts = append(facts, fact{name, accessText(q.GetAttributes().GetAccess())})
+		case name == "qkey":
+			facts = append(facts, fact{name, fmt.Sprintf("%#x", q.GetAttributes().GetQkey())})
+		default:
+			facts = append(facts, fact{name, m.Get(f).Uint()})
+		}
+	}
+	fmt.Fprintln(w)
+	if err := table(w, factColumns, facts); err != nil || q.GetMessage() == "" {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "\n%s\n", q.GetMessage())
+	return err
 }
 
 // optionalFlag is a numberFlag that tells 0 from not given.

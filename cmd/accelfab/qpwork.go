@@ -29,7 +29,11 @@ type workFlags struct {
 	toOffset   sizeFlag
 	toAddress  sizeFlag
 	rkey       numberFlag
+	destGID    string
+	destQPN    numberFlag
+	destQKey   numberFlag
 	imm        numberFlag
+	solicited  bool
 	compareAdd uint64
 	swap       uint64
 	wait       time.Duration
@@ -42,13 +46,16 @@ func newQPPostCmd(a *app) *cobra.Command {
 		Short: "Post a work request, and wait for its completion",
 		Long: `Post a work request, and wait for its completion. Local memory is a range of --mr.
 The peer's memory, for RDMA and atomics, is a range of --to-mr (on --peer-server, if
-the peer is on another node), or --to-address with --rkey.
+the peer is on another node), or --to-address with --rkey. A send of a UD queue pair
+names its receiver by --dest-gid, --dest-qpn and --dest-qkey; what a UD queue pair
+receives begins with 40 bytes of route header.
 
 It waits --wait for the completion and fails if that is not a success. It shows and
 gives up this completion and all that nobody has read before it. --wait 0 does not
 wait, and "qp poll" gives the completion later.`,
 		Example: `  accelfab qp post soft-0/q1 --opcode rdma-write --mr soft-0/mr1 --to-mr soft-3/mr2
-  accelfab qp post soft-3/q2 --opcode recv --mr soft-3/mr2 --wait 0`,
+  accelfab qp post soft-3/q2 --opcode recv --mr soft-3/mr2 --wait 0
+  accelfab qp post soft-0/u1 --opcode send --mr soft-0/mr1 --dest-gid ::ffff:10.77.0.2 --dest-qpn 17 --dest-qkey 0x11111111`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: first(qps.complete(a)),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -85,7 +92,11 @@ wait, and "qp poll" gives the completion later.`,
 	f.Var(&w.toOffset, "to-offset", "where in the peer's region to begin, bytes")
 	f.Var(&w.toAddress, "to-address", "address of the peer's memory, in place of --to-mr")
 	f.Var(&w.rkey, "rkey", "the peer's key for --to-address")
+	f.StringVar(&w.destGID, "dest-gid", "", "UD: GID of the receiver, for instance ::ffff:10.77.0.2")
+	f.Var(&w.destQPN, "dest-qpn", "UD: its queue pair number")
+	f.Var(&w.destQKey, "dest-qkey", "UD: its Q_Key; with the highest bit set, the queue pair's own")
 	f.Var(&w.imm, "imm", "immediate data")
+	f.BoolVar(&w.solicited, "solicited", false, "wake who waits for solicited completions at the peer")
 	f.Uint64Var(&w.compareAdd, "compare-add", 0, "value that an atomic compares or adds")
 	f.Uint64Var(&w.swap, "swap", 0, "value that compare-swap puts")
 	f.DurationVar(&w.wait, "wait", 10*time.Second, "how long to wait for the completion; 0 does not")
@@ -93,6 +104,7 @@ wait, and "qp poll" gives the completion later.`,
 	_ = cmd.MarkFlagRequired("mr")
 	cmd.MarkFlagsMutuallyExclusive("to-mr", "to-address")
 	cmd.MarkFlagsRequiredTogether("to-address", "rkey")
+	cmd.MarkFlagsRequiredTogether("dest-gid", "dest-qpn", "dest-qkey")
 	_ = cmd.RegisterFlagCompletionFunc("mr", mrs.complete(a))
 	return cmd
 }
@@ -103,12 +115,15 @@ var opcodeFlags = map[string][]pb.WorkRequest_Opcode{
 	"peer-server": remoteOpcodes,
 	"to-offset":   remoteOpcodes,
 	"to-address":  remoteOpcodes,
+	"dest-gid":    sendOpcodes,
 	"imm":         {pb.WorkRequest_OPCODE_SEND_WITH_IMM, pb.WorkRequest_OPCODE_RDMA_WRITE_WITH_IMM},
+	"solicited":   append([]pb.WorkRequest_Opcode{pb.WorkRequest_OPCODE_RDMA_WRITE_WITH_IMM}, sendOpcodes...),
 	"compare-add": atomicOpcodes,
 	"swap":        {pb.WorkRequest_OPCODE_COMPARE_SWAP},
 }
 
 var (
+	sendOpcodes   = []pb.WorkRequest_Opcode{pb.WorkRequest_OPCODE_SEND, pb.WorkRequest_OPCODE_SEND_WITH_IMM}
 	atomicOpcodes = []pb.WorkRequest_Opcode{pb.WorkRequest_OPCODE_COMPARE_SWAP, pb.WorkRequest_OPCODE_FETCH_ADD}
 	remoteOpcodes = append([]pb.WorkRequest_Opcode{
 		pb.WorkRequest_OPCODE_RDMA_WRITE, pb.WorkRequest_OPCODE_RDMA_WRITE_WITH_IMM, pb.WorkRequest_OPCODE_RDMA_READ,
@@ -150,10 +165,14 @@ func (w *workFlags) request(given func(flag string) bool) (*pb.WorkRequest, erro
 			return nil, err
 		}
 	}
-	return &pb.WorkRequest{
-		WrId: w.id, Opcode: op, Signaled: true, RemoteAddress: uint64(w.toAddress), Rkey: uint32(w.rkey),
+	wr := &pb.WorkRequest{
+		WrId: w.id, Opcode: op, Signaled: true, Solicited: w.solicited, RemoteAddress: uint64(w.toAddress), Rkey: uint32(w.rkey),
 		ImmData: uint32(w.imm), CompareAdd: w.compareAdd, Swap: w.swap,
-	}, nil
+	}
+	if given("dest-gid") {
+		wr.Destination = &pb.WorkRequest_Destination{Gid: w.destGID, Qpn: uint32(w.destQPN), Qkey: uint32(w.destQKey)}
+	}
+	return wr, nil
 }
 
 // toEnd is the length of all from the offset to the end of a region.

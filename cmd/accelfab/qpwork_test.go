@@ -111,8 +111,10 @@ func TestPostRequests(t *testing.T) {
 	r := newRecorder(t, nil)
 	remote := aRegion.GetIova()
 	for flags, want := range map[string]*pb.WorkRequest{
-		"send":                       {Opcode: pb.WorkRequest_OPCODE_SEND, Sges: sge(0, 1<<16)},
-		"send --wr-id 9 --length 0":  {Opcode: pb.WorkRequest_OPCODE_SEND, WrId: 9, Sges: sge(0, 0)},
+		"send":                      {Opcode: pb.WorkRequest_OPCODE_SEND, Sges: sge(0, 1<<16)},
+		"send --wr-id 9 --length 0": {Opcode: pb.WorkRequest_OPCODE_SEND, WrId: 9, Sges: sge(0, 0)},
+		"send-with-imm --solicited --imm 1 --dest-gid ::ffff:10.77.0.2 --dest-qpn 0x11 --dest-qkey 0x80000000": {Opcode: pb.WorkRequest_OPCODE_SEND_WITH_IMM, ImmData: 1,
+			Solicited: true, Destination: &pb.WorkRequest_Destination{Gid: "::ffff:10.77.0.2", Qpn: 0x11, Qkey: 1 << 31}, Sges: sge(0, 1<<16)},
 		"recv --offset 64KiB":        {Opcode: pb.WorkRequest_OPCODE_RECV, Sges: sge(1<<16, 0)},
 		"SEND_WITH_IMM --imm 0xbeef": {Opcode: pb.WorkRequest_OPCODE_SEND_WITH_IMM, ImmData: 0xbeef, Sges: sge(0, 1<<16)},
 		"rdma-write --to-mr soft-3/m --to-offset 8 --offset 4KiB": {

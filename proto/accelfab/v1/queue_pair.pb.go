@@ -1006,10 +1006,11 @@ type QueuePair struct {
 	TargetState QueuePair_State `protobuf:"varint,14,opt,name=target_state,json=targetState,proto3,enum=accelfab.v1.QueuePair_State" json:"target_state,omitempty"`
 	// The other end of an RC or UC queue pair.
 	RemoteEndpoint *QueuePair_Endpoint `protobuf:"bytes,15,opt,name=remote_endpoint,json=remoteEndpoint,proto3" json:"remote_endpoint,omitempty"`
-	// Attributes of the connection.
+	// Attributes of the type.
 	Attributes *QueuePair_Attributes `protobuf:"bytes,16,opt,name=attributes,proto3" json:"attributes,omitempty"`
-	// This end. Its gid is known once a remote endpoint or a gid_index was given; until then it is the first
-	// RoCE v2 entry of the port's table.
+	// This end. Its gid is known once a remote endpoint or a gid_index was given; until then, and for UD without a
+	// gid_index, it is the first RoCE v2 entry of the port's table that is not link-local. To be reached by UD
+	// others need its gid and qpn, and attributes.qkey.
 	LocalEndpoint *QueuePair_Endpoint `protobuf:"bytes,17,opt,name=local_endpoint,json=localEndpoint,proto3" json:"local_endpoint,omitempty"`
 	// Set while state is SQE or ERR and the device tells why.
 	Error *QueuePair_Error `protobuf:"bytes,18,opt,name=error,proto3" json:"error,omitempty"`
@@ -1356,39 +1357,45 @@ func (x *QueuePair_Endpoint) GetPort() string {
 	return ""
 }
 
-// Attributes of the connection, under the names of the verbs interface. One that is not set has the
-// default told with it; the reply holds all of them.
+// Attributes, under the names of the verbs interface. Each type has some of them: one that the type does
+// not have is refused by its name. One that is not set has the default told with it; the reply holds all that
+// the type has. The device is told each on the way to one state (RTR or RTS; qkey and access: INIT); in or
+// after that state another value is refused with STATE_INVALID until the queue pair was modified to RESET or
+// INIT.
 type QueuePair_Attributes struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// 256, 512, 1024, 2048 or 4096 bytes. Default: the largest that both ends carry.
+	// RC, UC: 256, 512, 1024, 2048 or 4096 bytes. Default: the largest that both ends carry. (A message of UD
+	// is at most the port's active_mtu_bytes.)
 	PathMtuBytes *uint32 `protobuf:"varint,1,opt,name=path_mtu_bytes,json=pathMtuBytes,proto3,oneof" json:"path_mtu_bytes,omitempty"`
-	// Local ACK timer, code 0 to 31: 4.096 us times 2 to the power of it; 0 waits for ever. Default 14
+	// RC: local ACK timer, code 0 to 31: 4.096 us times 2 to the power of it; 0 waits for ever. Default 14
 	// (67 ms).
 	Timeout *uint32 `protobuf:"varint,2,opt,name=timeout,proto3,oneof" json:"timeout,omitempty"`
-	// How often a request is sent again before the queue pair goes to ERR: 0 to 7. Default 7.
+	// RC: how often a request is sent again before the queue pair goes to ERR: 0 to 7. Default 7.
 	RetryCount *uint32 `protobuf:"varint,3,opt,name=retry_count,json=retryCount,proto3,oneof" json:"retry_count,omitempty"`
-	// The same after RNR NAKs: 0 to 7; 7 means without end. Default 7.
+	// RC: the same after RNR NAKs: 0 to 7; 7 means without end. Default 7.
 	RnrRetry *uint32 `protobuf:"varint,4,opt,name=rnr_retry,json=rnrRetry,proto3,oneof" json:"rnr_retry,omitempty"`
-	// Time that a peer is told to wait when no receive is posted, code 0 to 31: 1 is 0.01 ms, 12 is 0.64 ms,
-	// 31 is 491.52 ms, and 0 is 655.36 ms. Default 12.
+	// RC: time that a peer is told to wait when no receive is posted, code 0 to 31: 1 is 0.01 ms, 12 is 0.64
+	// ms, 31 is 491.52 ms, and 0 is 655.36 ms. Default 12.
 	MinRnrTimer *uint32 `protobuf:"varint,5,opt,name=min_rnr_timer,json=minRnrTimer,proto3,oneof" json:"min_rnr_timer,omitempty"`
-	// READ and atomic operations outstanding as requester: 0 up to the device's limit. Default: the
+	// RC: READ and atomic operations outstanding as requester: 0 up to the device's limit. Default: the
 	// smaller of 16 and that limit.
 	MaxRdAtomic *uint32 `protobuf:"varint,6,opt,name=max_rd_atomic,json=maxRdAtomic,proto3,oneof" json:"max_rd_atomic,omitempty"`
-	// The same as responder.
+	// RC: the same as responder.
 	MaxDestRdAtomic *uint32 `protobuf:"varint,7,opt,name=max_dest_rd_atomic,json=maxDestRdAtomic,proto3,oneof" json:"max_dest_rd_atomic,omitempty"`
 	// Traffic class (the IP header's DSCP and ECN bits): 0 to 255. Default 0.
 	TrafficClass *uint32 `protobuf:"varint,8,opt,name=traffic_class,json=trafficClass,proto3,oneof" json:"traffic_class,omitempty"`
 	// Hop limit (the IP header's time to live): 1 to 255. Default 64.
 	HopLimit *uint32 `protobuf:"varint,9,opt,name=hop_limit,json=hopLimit,proto3,oneof" json:"hop_limit,omitempty"`
-	// Index in the local port's GID table. Default: the first RoCE v2 entry of the remote GID's family.
+	// Index in the local port's GID table. Default: the first RoCE v2 entry of the remote GID's family; for UD
+	// that of each destination.
 	GidIndex *uint32 `protobuf:"varint,10,opt,name=gid_index,json=gidIndex,proto3,oneof" json:"gid_index,omitempty"`
 	// First packet sequence number to send, 0 to 0xffffff. Default: chosen at random.
 	Psn *uint32 `protobuf:"varint,11,opt,name=psn,proto3,oneof" json:"psn,omitempty"`
-	// Q_Key, for UD alone. Shown to the owner alone. Default: chosen at random.
+	// UD: Q_Key that a datagram must carry to be received. Shown to the owner alone. Default: chosen at
+	// random, with the highest bit clear.
 	Qkey *uint32 `protobuf:"varint,12,opt,name=qkey,proto3,oneof" json:"qkey,omitempty"`
-	// What the peer may do by RDMA, each once: REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC. Default for RC is
-	// REMOTE_WRITE and REMOTE_READ, for UC REMOTE_WRITE, for UD none. A region's own access counts too.
+	// RC, UC: what the peer may do by RDMA, each once: REMOTE_WRITE, and for RC REMOTE_READ and REMOTE_ATOMIC.
+	// Default for RC is REMOTE_WRITE and REMOTE_READ, for UC REMOTE_WRITE. A region's own access counts too.
 	Access        []MemoryRegion_Access `protobuf:"varint,13,rep,packed,name=access,proto3,enum=accelfab.v1.MemoryRegion_Access" json:"access,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -54,7 +54,7 @@ type QueuePairServiceClient interface {
 	DeleteQueuePair(ctx context.Context, in *DeleteQueuePairRequest, opts ...grpc.CallOption) (*emptypb.Empty, error)
 	// Makes up to 1,000 queue pairs of one device as one change.
 	BatchCreateQueuePairs(ctx context.Context, in *BatchCreateQueuePairsRequest, opts ...grpc.CallOption) (*BatchCreateQueuePairsResponse, error)
-	// Connects a queue pair with a remote endpoint: checks P_Key, GID type and family, MTU and the cable map,
+	// Connects an RC or UC queue pair with a remote endpoint: checks P_Key, GID type and family, MTU and the cable map,
 	// then RTR, then RTS. Where RTS fails the queue pair goes by RESET to INIT with the same QPN, and posted
 	// receives are lost. The endpoint that it is connected with already changes nothing; another one is
 	// STATE_INVALID until the queue pair was modified to RESET or INIT.
@@ -190,7 +190,7 @@ type QueuePairServiceServer interface {
 	DeleteQueuePair(context.Context, *DeleteQueuePairRequest) (*emptypb.Empty, error)
 	// Makes up to 1,000 queue pairs of one device as one change.
 	BatchCreateQueuePairs(context.Context, *BatchCreateQueuePairsRequest) (*BatchCreateQueuePairsResponse, error)
-	// Connects a queue pair with a remote endpoint: checks P_Key, GID type and family, MTU and the cable map,
+	// Connects an RC or UC queue pair with a remote endpoint: checks P_Key, GID type and family, MTU and the cable map,
 	// then RTR, then RTS. Where RTS fails the queue pair goes by RESET to INIT with the same QPN, and posted
 	// receives are lost. The endpoint that it is connected with already changes nothing; another one is
 	// STATE_INVALID until the queue pair was modified to RESET or INIT.

@@ -142,17 +142,17 @@ const (
 	WorkRequest_OPCODE_SEND WorkRequest_Opcode = 1
 	// The same with immediate data.
 	WorkRequest_OPCODE_SEND_WITH_IMM WorkRequest_Opcode = 2
-	// To memory of the peer.
+	// To memory of the peer (RC and UC).
 	WorkRequest_OPCODE_RDMA_WRITE WorkRequest_Opcode = 3
-	// The same, and a receive of the peer completes with immediate data.
+	// The same, and a receive of the peer completes with immediate data (RC and UC).
 	WorkRequest_OPCODE_RDMA_WRITE_WITH_IMM WorkRequest_Opcode = 4
-	// From memory of the peer (RC).
+	// From memory of the peer (RC alone).
 	WorkRequest_OPCODE_RDMA_READ WorkRequest_Opcode = 5
-	// Atomic on 8 bytes of the peer: if they are compare_add, they become swap; the old value comes back (RC).
+	// Atomic on 8 bytes of the peer: if they are compare_add, they become swap; the old value comes back (RC alone).
 	WorkRequest_OPCODE_COMPARE_SWAP WorkRequest_Opcode = 6
-	// Atomic on 8 bytes of the peer: adds compare_add; the old value comes back (RC).
+	// Atomic on 8 bytes of the peer: adds compare_add; the old value comes back (RC alone).
 	WorkRequest_OPCODE_FETCH_ADD WorkRequest_Opcode = 7
-	// Room for a message of the peer; goes to the receive queue.
+	// Room for a message of the peer, of UD with 40 bytes in front; goes to the receive queue.
 	WorkRequest_OPCODE_RECV WorkRequest_Opcode = 8
 )
 
@@ -872,7 +872,7 @@ type Completion struct {
 	Status CompletionStatus `protobuf:"varint,3,opt,name=status,proto3,enum=accelfab.v1.CompletionStatus" json:"status,omitempty"`
 	// What was done.
 	Opcode Completion_Opcode `protobuf:"varint,4,opt,name=opcode,proto3,enum=accelfab.v1.Completion_Opcode" json:"opcode,omitempty"`
-	// Bytes received or read. 0 for all else.
+	// Bytes received or read, of UD with the 40 in front. 0 for all else.
 	LengthBytes uint32 `protobuf:"varint,5,opt,name=length_bytes,json=lengthBytes,proto3" json:"length_bytes,omitempty"`
 	// Immediate data, if the peer sent some.
 	ImmData *uint32 `protobuf:"varint,6,opt,name=imm_data,json=immData,proto3,oneof" json:"imm_data,omitempty"`
@@ -884,7 +884,8 @@ type Completion struct {
 	SourceQpn uint32 `protobuf:"varint,9,opt,name=source_qpn,json=sourceQpn,proto3" json:"source_qpn,omitempty"`
 	// UD receives: GID of the sender, IPv6 text form.
 	SourceGid string `protobuf:"bytes,10,opt,name=source_gid,json=sourceGid,proto3" json:"source_gid,omitempty"`
-	// UD receives: the first 40 bytes of the memory are a global route header.
+	// UD receives: the first 40 bytes of the memory are a global route header. Of a message over IPv4 its last 20
+	// are the IPv4 header, and the others mean nothing.
 	HasGrh bool `protobuf:"varint,11,opt,name=has_grh,json=hasGrh,proto3" json:"has_grh,omitempty"`
 	// The driver's own code; 0 if it has none.
 	VendorError uint32 `protobuf:"varint,12,opt,name=vendor_error,json=vendorError,proto3" json:"vendor_error,omitempty"`
@@ -1082,11 +1083,12 @@ func (x *WorkRequest_Sge) GetLengthBytes() uint32 {
 // Where a send of a UD queue pair goes.
 type WorkRequest_Destination struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// IPv6 text form.
+	// IPv6 text form. The queue pair's port needs a RoCE v2 entry of its family.
 	Gid string `protobuf:"bytes,1,opt,name=gid,proto3" json:"gid,omitempty"`
 	// Queue pair number, 1 to 0xffffff.
 	Qpn uint32 `protobuf:"varint,2,opt,name=qpn,proto3" json:"qpn,omitempty"`
-	// Q_Key of the receiver.
+	// Q_Key of the receiver. With the highest bit set the sender's own is sent. A receiver whose Q_Key is
+	// another drops the message, and nobody is told but its port's qkey_violations.
 	Qkey          uint32 `protobuf:"varint,3,opt,name=qkey,proto3" json:"qkey,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

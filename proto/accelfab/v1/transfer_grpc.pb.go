@@ -34,8 +34,9 @@ const (
 // Work queues are not mapped to callers: a call posts and a call reads completions. Only the owner of the
 // session may call; whoever else is refused with PERMISSION_DENIED.
 type TransferServiceClient interface {
-	// Posts work requests to a queue pair, in order. Where one is refused those before it stay posted, and the
-	// error's metadata `posted` tells how many. Not idempotent: a call whose reply was lost may have posted.
+	// Posts work requests to a queue pair, in order. What can be told before (fields, and what the queue pair's
+	// type does) is checked for all. Where the device refuses one those before it stay posted, and the error's
+	// metadata `posted` tells how many. Not idempotent: a call whose reply was lost may have posted.
 	PostWork(ctx context.Context, in *PostWorkRequest, opts ...grpc.CallOption) (*PostWorkResponse, error)
 	// Reads completions of both completion queues of a queue pair, oldest first, and can wait for them. A
 	// completion is kept, and takes its room, until a later call acknowledges it by `after`: a reply that is
@@ -105,8 +106,9 @@ func (c *transferServiceClient) ReadBuffer(ctx context.Context, in *ReadBufferRe
 // Work queues are not mapped to callers: a call posts and a call reads completions. Only the owner of the
 // session may call; whoever else is refused with PERMISSION_DENIED.
 type TransferServiceServer interface {
-	// Posts work requests to a queue pair, in order. Where one is refused those before it stay posted, and the
-	// error's metadata `posted` tells how many. Not idempotent: a call whose reply was lost may have posted.
+	// Posts work requests to a queue pair, in order. What can be told before (fields, and what the queue pair's
+	// type does) is checked for all. Where the device refuses one those before it stay posted, and the error's
+	// metadata `posted` tells how many. Not idempotent: a call whose reply was lost may have posted.
 	PostWork(context.Context, *PostWorkRequest) (*PostWorkResponse, error)
 	// Reads completions of both completion queues of a queue pair, oldest first, and can wait for them. A
 	// completion is kept, and takes its room, until a later call acknowledges it by `after`: a reply that is
