@@ -42,8 +42,11 @@ type Config struct {
 	// Devices are drivers with their settings, such as
 	// soft:hls-2,cards=8,memory=64MiB. Default: soft:hls-2.
 	Devices []string `yaml:"device"`
-	// SoftNetwork is the IPv4 network of the software ports, a /24 or wider.
-	// Default: the lowest free /24 of 127.64.0.0/10.
+	// SoftNetwork lists networks and addresses of the software ports, with
+	// commas between them. A network inside 127.0.0.0/8 is for all ports that get
+	// no other address. All else stands for addresses of this machine's
+	// interfaces, which are dealt out to the scale-out ports, for RDMA with other
+	// machines. Default: the lowest free /24 of 127.64.0.0/10.
 	SoftNetwork string `yaml:"soft-network"`
 	// Topology is a file with a port map that replaces the built-in one of the
 	// same device. Default: none.
@@ -88,7 +91,7 @@ func (c *Config) flags(fs *pflag.FlagSet) {
 	fs.StringArrayVar(&c.Listen, "listen", c.Listen, "gRPC door, unix:///path or tcp://host:port on loopback (repeatable)\n(default unix://RUN-DIR/accelfabd.sock and tcp://127.0.0.1:7470)")
 	fs.StringVar(&c.HTTP, "http", c.HTTP, "REST door, host:port on loopback, unix:///path, or off")
 	fs.StringArrayVar(&c.Devices, "device", c.Devices, "driver with settings, such as soft:hls-2,cards=8,memory=64MiB (repeatable)\n(default soft:hls-2)")
-	fs.StringVar(&c.SoftNetwork, "soft-network", c.SoftNetwork, "IPv4 network of the software ports\n(default the lowest free /24 of 127.64.0.0/10)")
+	fs.StringVar(&c.SoftNetwork, "soft-network", c.SoftNetwork, "networks and addresses of the software ports, such as 10.77.0.1,fd00:77::/64:\naddresses of this machine's interfaces go to scale-out ports in their order\n(default the lowest free /24 of 127.64.0.0/10)")
 	fs.StringVar(&c.Topology, "topology", c.Topology, "file with a port map in place of the built-in one")
 	fs.StringVar(&c.LogLevel, "log-level", c.LogLevel, "debug, info, warn or error")
 	fs.StringVar(&c.LogFormat, "log-format", c.LogFormat, "text or json")
@@ -183,7 +186,7 @@ func (c *Config) Validate() error {
 		fault("device", "none given; try soft:hls-2")
 	}
 	if c.SoftNetwork != "" {
-		if _, err := parseNetwork(c.SoftNetwork); err != nil {
+		if err := checkSoftNetwork(c); err != nil {
 			fault("soft-network", "%v", err)
 		}
 	}
@@ -215,17 +218,6 @@ func (c *Config) Validate() error {
 	}
 	slices.SortStableFunc(faults, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return errors.Join(faults...)
-}
-
-func parseNetwork(s string) (netip.Prefix, error) {
-	p, err := netip.ParsePrefix(s)
-	if err != nil || !p.Addr().Is4() {
-		return netip.Prefix{}, fmt.Errorf("%q: want an IPv4 network such as 127.77.1.0/24", s)
-	}
-	if p != p.Masked() {
-		return netip.Prefix{}, fmt.Errorf("%q has bits beyond the prefix; did you mean %s", s, p.Masked())
-	}
-	return p, nil
 }
 
 func (c *Config) level() (slog.Level, error) {

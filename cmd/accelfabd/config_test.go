@@ -131,7 +131,7 @@ func TestValidateListsEveryFault(t *testing.T) {
 	}
 	for _, want := range []string{
 		"node-id:", "state-dir:", "run-dir:", "0.0.0.0", "http://x", "unix://rel", "99999", "http: \"192.0.2.1:80\"",
-		"gpu:x", "hls-9", "memory", "127.77.1.0/24", "topology:", "log-level:", "log-format:",
+		"gpu:x", "hls-9", "memory", "soft-network: network 127.77.1.3/24: has bits beyond its length: write 127.77.1.0/24", "topology:", "log-level:", "log-format:",
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("fault %q is missing from:\n%v", want, err)
@@ -151,6 +151,29 @@ func TestDirectoriesThatCannotBeMadeAreNamed(t *testing.T) {
 	} {
 		if err := makeDirs(&c); err == nil || !strings.HasPrefix(err.Error(), key+": ") || !strings.Contains(err.Error(), file) {
 			t.Errorf("%s: %v: want it named, and the path", key, err)
+		}
+	}
+}
+
+func TestSoftNetwork(t *testing.T) {
+	good := Config{NodeID: "n", StateDir: "/s", RunDir: "/r", HTTP: "off", LogLevel: "info", LogFormat: "text"}
+	for _, c := range []struct {
+		network string
+		devices []string
+		want    string // "" for none
+	}{
+		{"127.70.0.0/24", []string{"soft:hls-2"}, ""},
+		{"10.77.0.1,fd00:77::/64", []string{"soft:hls-2"}, ""},
+		{"10.77.0.1", []string{"soft:hls-2", "soft:hls-2,name=b,network=10.77.0.2+fd00:77::2"}, ""},
+		{"10.77.0.1", []string{"soft:hls-2", "soft:hls-2,name=b"}, "soft-network: \"10.77.0.1\": 2 devices would have the same addresses"},
+		{"eth0", []string{"soft:hls-2"}, "soft-network: network \"eth0\": is neither"},
+		{"", []string{"soft:hls-2,network=10.77.0.1/24"}, "has bits beyond its length"},
+	} {
+		cfg := good
+		cfg.SoftNetwork, cfg.Devices = c.network, c.devices
+		err := cfg.Validate()
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s, %q: error %v, want %q", c.network, c.devices, err, c.want)
 		}
 	}
 }

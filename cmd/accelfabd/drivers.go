@@ -70,10 +70,27 @@ func (softDriver) config(spec string, c *Config) (soft.Config, error) {
 		return soft.Config{}, err
 	}
 	cfg.NodeID = c.NodeID
-	if !cfg.Network.IsValid() && c.SoftNetwork != "" {
-		cfg.Network, err = parseNetwork(c.SoftNetwork)
+	if cfg.Networks == nil && c.SoftNetwork != "" {
+		cfg.Networks, err = soft.ParseNetworks(c.SoftNetwork)
 	}
 	return cfg, err
+}
+
+// checkSoftNetwork says what is wrong with the soft-network of a Config.
+func checkSoftNetwork(c *Config) error {
+	if _, err := soft.ParseNetworks(c.SoftNetwork); err != nil {
+		return err
+	}
+	users := 0
+	for _, spec := range c.Devices {
+		if cfg, err := soft.ParseSpec(spec); err == nil && cfg.Networks == nil {
+			users++
+		}
+	}
+	if users > 1 {
+		return fmt.Errorf("%q: %d devices would have the same addresses: give each its own, as in soft:hls-2,name=other,network=10.77.0.2", c.SoftNetwork, users)
+	}
+	return nil
 }
 
 func (d softDriver) check(spec string, c *Config) error {

@@ -50,8 +50,8 @@ func newCard(cfg *Config, module int) (*card, error) {
 // start begins to receive and to keep time.
 func (c *card) start() {
 	for _, p := range c.ports {
-		if p.socket != nil {
-			c.running.Go(p.receive)
+		for _, s := range p.sockets() {
+			c.running.Go(func() { p.receive(s) })
 		}
 	}
 	c.running.Go(c.timers.run)
@@ -96,7 +96,7 @@ func (c *card) SetPort(ctx context.Context, number int, up bool) error {
 	if err != nil {
 		return err
 	}
-	if p.socket == nil {
+	if !p.plugged() {
 		return &device.FieldError{Field: "port", Problem: fmt.Sprintf("%d of %s is %s", number, c.info.ID, p.nowhere())}
 	}
 	if p.set(up) {
@@ -115,8 +115,8 @@ func (c *card) Close() error {
 	}
 	var errs []error
 	for _, p := range c.ports {
-		if p.socket != nil {
-			errs = append(errs, p.socket.close())
+		for _, s := range p.sockets() {
+			errs = append(errs, s.close())
 		}
 	}
 	c.timers.close()

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"time"
 
@@ -33,9 +32,12 @@ type Config struct {
 	// MemoryBytes of each card, at least 4096; 0 means 1 GiB. It is rounded
 	// down to 4096 and costs what is written to it.
 	MemoryBytes uint64
-	// Network gives the ports their addresses. It must be local to this
-	// machine. The zero Prefix means the lowest free one of 127.64.0.0/10.
-	Network netip.Prefix
+	// Networks give the ports their addresses. A network inside 127.0.0.0/8 is
+	// for all ports that get no other address; the lowest free one of
+	// 127.64.0.0/10 is if there is none. Every other network, or address (one of
+	// full length), stands for the addresses of this machine's interfaces that
+	// are in it. They are dealt out to the scale-out ports.
+	Networks []netip.Prefix
 	// LockDir holds the lock files of that search, so all who share a machine
 	// should share it. "" means a folder in os.TempDir.
 	LockDir string
@@ -91,6 +93,9 @@ func (cfg *Config) complete() error {
 		return err
 	}
 	cfg.MemoryBytes &^= pageSize - 1
+	if err := checkItems(cfg.Networks); err != nil {
+		return err
+	}
 	if cfg.LockDir == "" {
 		cfg.LockDir = defaultLockDir()
 	}
@@ -118,8 +123,8 @@ func lower[N int | uint64 | ib.MTU](n *N, limit N) {
 
 // Chassis is a number of cards that are cabled to each other.
 type Chassis struct {
-	network *network
-	cards   []*card
+	addresses addresses
+	cards     []*card
 }
 
 // Open makes a chassis. All of it is there when Open returns, or nothing.
@@ -134,6 +139,9 @@ func Open(cfg Config) (*Chassis, error) {
 			ch.Close()
 			return nil, fmt.Errorf("software chassis: card %d: %w", module, err)
 		}
+		for _, p := range c.ports {
+			p.own = &ch.addresses
+		}
 		ch.cards = append(ch.cards, c)
 	}
 	if err := ch.plug(&cfg); err != nil {
@@ -143,58 +151,97 @@ func Open(cfg Config) (*Chassis, error) {
 	return ch, nil
 }
 
-// plug finds the chassis a network and opens its ports there.
+// plug gives the ports of the chassis their addresses.
 func (ch *Chassis) plug(cfg *Config) error {
-	ports := len(cfg.Map.Cards[0].Ports)
-	mtus, err := interfaceMTUs()
+	host, err := hostAddresses()
 	if err != nil {
 		return err
 	}
-	open := func(n *network) error {
-		sockets, err := openSockets(cfg.Map, n)
-		if err != nil {
+	loopback, rest := splitNetworks(cfg.Networks)
+	if len(rest) > 0 {
+		if err := ch.plugDealt(rest, host); err != nil {
 			return err
 		}
-		for _, c := range ch.cards {
-			for _, p := range c.ports {
-				p.plug(n, mtus.of(n.address(c.info.ModuleID, p.number)), sockets[n.address(c.info.ModuleID, p.number)])
+	}
+	if err := ch.plugLoopback(cfg, loopback, host, len(rest) > 0); err != nil {
+		return err
+	}
+	for _, c := range ch.cards {
+		c.start()
+	}
+	return nil
+}
+
+// plugDealt deals addresses of interfaces out to the scale-out ports.
+func (ch *Chassis) plugDealt(items []netip.Prefix, host []hostAddress) error {
+	ports := ch.ports(func(p *port) bool { return p.wiring.Class == topology.ScaleOut })
+	places, err := deal(items, host, len(ports))
+	if err != nil {
+		return err
+	}
+	ch.addresses.dealt = make(map[netip.Addr]bool)
+	for i, p := range ports {
+		if i >= len(places) {
+			p.reason = fmt.Sprintf("without an address: the networks given (%s) have addresses for %d of %d scale-out ports",
+				itemsText(items), len(places), len(ports))
+			continue
+		}
+		if err := p.plug(places[i]); err != nil {
+			return err
+		}
+		for _, s := range p.sockets() {
+			ch.addresses.dealt[s.addr] = true
+		}
+	}
+	return nil
+}
+
+// plugLoopback gives the ports that lead somewhere addresses of a loopback
+// network, the scale-out ports only if they were dealt none.
+func (ch *Chassis) plugLoopback(cfg *Config, prefix netip.Prefix, host []hostAddress, dealt bool) error {
+	ports := ch.ports(func(p *port) bool {
+		return leadsSomewhere(p.wiring) && !(dealt && p.wiring.Class == topology.ScaleOut)
+	})
+	if len(ports) == 0 {
+		return nil
+	}
+	use := func(n *network) error {
+		for _, p := range ports {
+			addr := n.address(p.card.info.ModuleID, p.number)
+			if err := p.plug(place{mtu: mtuOf(host, addr), addrs: []netip.Addr{addr}}); err != nil {
+				for _, p := range ports {
+					p.unplug()
+				}
+				return err
 			}
-			c.start()
+			if p.wiring.Class == topology.Internal {
+				p.peer = n.address(p.wiring.PeerCard, p.wiring.PeerPort)
+			}
 		}
 		return nil
 	}
-	if cfg.Network.IsValid() {
-		n, err := fixedNetwork(cfg.Network, cfg.Cards, ports)
-		if err != nil {
-			return err
+	portsOfCard := len(cfg.Map.Cards[0].Ports)
+	var err error
+	if prefix.IsValid() {
+		if ch.addresses.loopback, err = fixedNetwork(prefix, cfg.Cards, portsOfCard); err == nil {
+			err = use(ch.addresses.loopback)
 		}
-		ch.network = n
-		return open(n)
+		return err
 	}
-	ch.network, err = searchNetworks(cfg.LockDir, cfg.Cards, ports, open)
+	ch.addresses.loopback, err = searchNetworks(cfg.LockDir, cfg.Cards, portsOfCard, use)
 	return err
 }
 
-// openSockets opens the sockets of all ports that lead somewhere, or none.
-func openSockets(m *topology.Map, n *network) (map[netip.Addr]*socket, error) {
-	sockets := make(map[netip.Addr]*socket)
-	for _, c := range m.Cards {
-		for _, p := range c.Ports {
-			if !leadsSomewhere(p) {
-				continue
+// ports gives the ports for which is holds, in order of card and number.
+func (ch *Chassis) ports(is func(*port) bool) (list []*port) {
+	for _, c := range ch.cards {
+		for _, p := range c.ports {
+			if is(p) {
+				list = append(list, p)
 			}
-			addr := n.address(c.Number, p.Number)
-			s, err := openSocket(addr)
-			if err != nil {
-				for _, s := range sockets {
-					s.close()
-				}
-				return nil, fmt.Errorf("card %d port %d: %w", c.Number, p.Number, err)
-			}
-			sockets[addr] = s
 		}
 	}
-	return sockets, nil
+	return list
 }
 
 // Devices gives the cards by module id. The chassis keeps them.
@@ -206,8 +253,14 @@ func (ch *Chassis) Devices() []device.Device {
 	return list
 }
 
-// Network is the network that the ports have their addresses of.
-func (ch *Chassis) Network() netip.Prefix { return ch.network.prefix }
+// Network is the loopback network of the ports; the zero Prefix if none is on
+// one.
+func (ch *Chassis) Network() netip.Prefix {
+	if ch.addresses.loopback == nil {
+		return netip.Prefix{}
+	}
+	return ch.addresses.loopback.prefix
+}
 
 // Close closes all cards and lets the network go.
 func (ch *Chassis) Close() error {
@@ -215,8 +268,8 @@ func (ch *Chassis) Close() error {
 	for _, c := range ch.cards {
 		errs = append(errs, c.Close())
 	}
-	if ch.network != nil {
-		errs = append(errs, ch.network.close())
+	if ch.addresses.loopback != nil {
+		errs = append(errs, ch.addresses.loopback.close())
 	}
 	return errors.Join(errs...)
 }
@@ -242,45 +295,4 @@ func cardInfo(cfg *Config, module int) device.Info {
 		Limits:       cfg.Limits,
 		Capabilities: []device.Capability{device.CapRC, device.CapUC, device.CapUD, device.CapAtomics, device.CapSetPort},
 	}
-}
-
-// interfaces are the addresses of this machine and the MTUs of their
-// interfaces.
-type interfaces []struct {
-	prefix netip.Prefix
-	mtu    int
-}
-
-func interfaceMTUs() (interfaces, error) {
-	all, err := net.Interfaces()
-	if err != nil {
-		return nil, err
-	}
-	var list interfaces
-	for _, i := range all {
-		addrs, err := i.Addrs()
-		if err != nil {
-			return nil, err
-		}
-		for _, a := range addrs {
-			if prefix, err := netip.ParsePrefix(a.String()); err == nil {
-				list = append(list, struct {
-					prefix netip.Prefix
-					mtu    int
-				}{prefix, i.MTU})
-			}
-		}
-	}
-	return list, nil
-}
-
-// of gives the MTU of the interface that an address belongs to, 0 if none.
-func (l interfaces) of(addr netip.Addr) int {
-	mtu, length := 0, -1
-	for _, i := range l {
-		if i.prefix.Contains(addr) && i.prefix.Bits() > length {
-			mtu, length = i.mtu, i.prefix.Bits()
-		}
-	}
-	return mtu
 }

@@ -13,19 +13,18 @@ import (
 
 // path is where the packets of a queue pair go.
 type path struct {
+	socket *socket
 	to     netip.AddrPort
 	oob    []byte // control messages of traffic class and hop limit
-	pseudo ib.PseudoIPv4
+	header header
 }
 
-func newPath(from, to netip.Addr, trafficClass, hopLimit uint8) path {
+func newPath(from *socket, to netip.Addr, trafficClass, hopLimit uint8) path {
 	return path{
-		to:  netip.AddrPortFrom(to, ib.UDPPort),
-		oob: appendPath(nil, trafficClass, hopLimit),
-		pseudo: ib.PseudoIPv4{
-			Src: from.As4(), Dst: to.As4(),
-			SrcPort: ib.UDPPort, DstPort: ib.UDPPort, DontFragment: true,
-		},
+		socket: from,
+		to:     netip.AddrPortFrom(to, ib.UDPPort),
+		oob:    appendPath(nil, to.Is6(), trafficClass, hopLimit),
+		header: newHeader(netip.AddrPortFrom(from.addr, ib.UDPPort), netip.AddrPortFrom(to, ib.UDPPort)),
 	}
 }
 
@@ -46,10 +45,11 @@ func (r *router) path(to ib.GID) *path {
 	if r.last != nil && r.gid == to {
 		return r.last
 	}
-	if r.port.checkDatagram(r.gidIndex, to) != nil {
+	e, err := r.port.source(r.gidIndex, to)
+	if err != nil || r.port.checkCable(to.Addr()) != nil {
 		return nil
 	}
-	p := newPath(r.port.addr, to.Addr(), r.trafficClass, r.hopLimit)
+	p := newPath(e.socket, to.Addr(), r.trafficClass, r.hopLimit)
 	r.gid, r.last = to, &p
 	return r.last
 }
@@ -97,9 +97,7 @@ func (t *batch) Send(p *ib.Packet, to *device.Datagram) {
 	t.b = p.Append(t.b)
 	size := len(t.b) - start + ib.ICRCLen
 	r := t.runOf(path, size)
-	pseudo := path.pseudo
-	pseudo.ID = uint16(r.count)
-	t.b = ib.AppendICRC(t.b, pseudo.ICRC(t.b[start:]))
+	t.b = ib.AppendICRC(t.b, path.header.icrc(uint16(r.count), t.b[start:]))
 	r.end = len(t.b)
 	r.count++
 	r.closed = size < r.segment
@@ -107,7 +105,7 @@ func (t *batch) Send(p *ib.Packet, to *device.Datagram) {
 
 // runOf gives the run that a packet of size bytes goes to.
 func (t *batch) runOf(path *path, size int) *run {
-	if n := len(t.runs); n > 0 && t.port.socket.segments.Load() {
+	if n := len(t.runs); n > 0 && path.socket.segments.Load() {
 		if r := &t.runs[n-1]; r.path == path && !r.closed && size <= r.segment && r.count < maxSegments {
 			return r
 		}
@@ -135,10 +133,10 @@ func (t *batch) send(b []byte, r run) {
 		t.oob = appendSegment(append(t.oob[:0], oob...), r.segment)
 		oob = t.oob
 	}
-	err := t.port.socket.write(b, oob, r.path.to)
+	err := r.path.socket.write(b, oob, r.path.to)
 	if r.count > 1 && (errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.EIO) || errors.Is(err, syscall.EMSGSIZE)) {
 		// This interface does not cut calls into packets.
-		t.port.socket.segments.Store(false)
+		r.path.socket.segments.Store(false)
 		t.sendSingly(b, r)
 		return
 	}
@@ -155,7 +153,7 @@ func (t *batch) sendSingly(b []byte, r run) {
 		p := b[:min(r.segment, len(b))]
 		b = b[len(p):]
 		body, _, _ := ib.CutICRC(p)
-		binary.LittleEndian.PutUint32(p[len(body):], r.path.pseudo.ICRC(body))
+		binary.LittleEndian.PutUint32(p[len(body):], r.path.header.icrc(0, body))
 		t.send(p, run{path: r.path, segment: len(p), count: 1})
 	}
 }

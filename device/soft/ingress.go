@@ -12,14 +12,16 @@ import (
 // ecnMask is congestion experienced in the type of service of IP.
 const ecnMask = 3
 
-// ingress takes in what a port receives. It is used by the port's goroutine
-// alone.
+// ingress takes in what a socket of a port receives. It is used by the socket's
+// goroutine alone.
 type ingress struct {
-	port   *port
-	packet ib.Packet
-	from   transport.Arrival
-	lastID uint16 // IP identification of the packet before
-	drops  uint32 // as the socket last told
+	port     *port
+	socket   *socket
+	packet   ib.Packet
+	from     transport.Arrival
+	lastID   uint16 // IP identification of the packet before
+	counting bool   // which was one more than that of the packet before it
+	drops    uint32 // as the socket last told
 }
 
 // take takes in one arrival. Packets for one queue pair that come together are
@@ -44,12 +46,9 @@ func (in *ingress) take(b []byte, a arrival) {
 	if a.tos&ecnMask == ecnMask {
 		p.congestionMarks.Add(count)
 	}
-	pseudo := ib.PseudoIPv4{
-		Src: a.from.Addr().As4(), Dst: p.addr.As4(),
-		SrcPort: a.from.Port(), DstPort: ib.UDPPort, DontFragment: true,
-	}
+	header := newHeader(a.from, netip.AddrPortFrom(in.socket.addr, ib.UDPPort))
 	in.from = transport.Arrival{
-		Src: ib.GIDFromAddr(a.from.Addr()), Dst: ib.GIDFromAddr(p.addr),
+		Src: ib.GIDFromAddr(a.from.Addr()), Dst: ib.GIDFromAddr(in.socket.addr),
 		TrafficClass: a.tos, HopLimit: a.ttl,
 	}
 	now := time.Now()
@@ -57,7 +56,7 @@ func (in *ingress) take(b []byte, a arrival) {
 	for i := uint16(0); len(b) > 0; i++ {
 		d := b[:min(a.segment, len(b))]
 		b = b[len(d):]
-		if !in.check(d, i, pseudo) {
+		if !in.check(d, i, &header) {
 			continue
 		}
 		to, from := in.address(a.from.Addr())
@@ -83,14 +82,14 @@ func (in *ingress) take(b []byte, a arrival) {
 }
 
 // check parses datagram i of an arrival and checks its invariant CRC.
-func (in *ingress) check(d []byte, i uint16, pseudo ib.PseudoIPv4) bool {
+func (in *ingress) check(d []byte, i uint16, header *header) bool {
 	p := in.port
 	body, icrc, ok := ib.CutICRC(d)
 	if !ok || len(body) < ib.BTHLen {
 		p.truncated.Add(1)
 		return false
 	}
-	if !in.checkICRC(body, icrc, i, pseudo) {
+	if !in.checkICRC(body, icrc, i, header) {
 		p.icrcErrors.Add(1)
 		return false
 	}
@@ -109,25 +108,34 @@ func (in *ingress) check(d []byte, i uint16, pseudo ib.PseudoIPv4) bool {
 	return false
 }
 
-// checkICRC checks the invariant CRC, which covers the IP identification that
-// the socket hides: 0 for a lone datagram, its index for one of many that were
-// sent in one call, one more than before for a sender that counts. Failing
-// these it is solved for.
-func (in *ingress) checkICRC(body []byte, icrc uint32, i uint16, pseudo ib.PseudoIPv4) bool {
-	for _, id := range [...]uint16{i, in.lastID + 1} {
-		pseudo.ID = id
-		if pseudo.ICRC(body) == icrc {
-			in.lastID = id
-			in.port.idsPredicted.Add(1)
-			return true
+// checkICRC checks the invariant CRC. Over IPv4 it covers the identification,
+// which the socket hides. Predicted are the index of a datagram of many that
+// were sent in one call, 0 of a lone one, also where several of them arrive as
+// one, and one more than before of a sender that counts. Other identifications
+// are solved for, which leaves half of the CRC to check the packet with. IPv6
+// has no identification: its packets count as neither predicted nor solved.
+func (in *ingress) checkICRC(body []byte, icrc uint32, i uint16, header *header) bool {
+	if header.is6 {
+		return header.icrc(0, body) == icrc
+	}
+	id, next := i, in.lastID+1
+	if in.counting {
+		id = next
+	}
+	if header.icrc(id, body) != icrc {
+		var ok bool
+		if id, ok = ib.SolveIPv4ID(header.v4, icrc, body); !ok {
+			return false
 		}
 	}
-	id, ok := ib.SolveIPv4ID(pseudo, icrc, body)
-	if ok {
-		in.lastID = id
+	in.counting = id == next && id != i
+	in.lastID = id
+	if id == i || id == 0 || id == next {
+		in.port.idsPredicted.Add(1)
+	} else {
 		in.port.idsSolved.Add(1)
 	}
-	return ok
+	return true
 }
 
 // address finds the queue pair that the packet is for, and the peer of it that
@@ -146,7 +154,7 @@ func (in *ingress) address(from netip.Addr) (*queuePair, *peer) {
 	}
 	peer := qp.peer.Load()
 	switch {
-	case peer == nil || peer.addr.IsValid() && peer.addr != from:
+	case peer == nil || peer.addr.IsValid() && (peer.addr != from || peer.socket != in.socket):
 		p.unknownQPs.Add(1)
 		return nil, nil
 	case !peer.pkey.Matches(in.packet.PKey):

@@ -18,8 +18,8 @@ var searchNetwork = netip.MustParsePrefix("127.64.0.0/10")
 // errHeld says that another process holds a network.
 var errHeld = errors.New("held by another process")
 
-// network is the IPv4 addresses of one chassis: the port of a card has the
-// address base + 1 + card*ports + port.
+// network is a network inside 127.0.0.0/8 for the ports of one chassis: the port
+// of a card has the address base + 1 + card*ports + port.
 type network struct {
 	prefix netip.Prefix
 	cards  int
@@ -35,6 +35,17 @@ func (n *network) address(card, port int) netip.Addr {
 // owns reports whether an address is one of a port of the chassis.
 func (n *network) owns(a netip.Addr) bool {
 	return n.prefix.Addr().Less(a) && a.Less(n.address(n.cards, 0))
+}
+
+// addresses is all that the ports of a chassis have.
+type addresses struct {
+	loopback *network            // nil if no port is on one
+	dealt    map[netip.Addr]bool // of interfaces, without zones
+}
+
+// owns reports whether an address is one of a port of the chassis.
+func (a *addresses) owns(addr netip.Addr) bool {
+	return a.loopback != nil && a.loopback.owns(addr) || a.dealt[addr]
 }
 
 // close lets another process have the network.
@@ -60,9 +71,6 @@ func prefixBits(cards, ports int) int {
 
 // fixedNetwork is a network that the operator gave.
 func fixedNetwork(prefix netip.Prefix, cards, ports int) (*network, error) {
-	if !prefix.Addr().Is4() {
-		return nil, fmt.Errorf("network %v: only IPv4 networks are served", prefix)
-	}
 	if need := cards*ports + 2; prefix.Bits() > 30 || 1<<(32-prefix.Bits()) < need {
 		return nil, fmt.Errorf("network %v: %d cards of %d ports need a network of %d addresses, a /%d",
 			prefix, cards, ports, need, 32-bits.Len(uint(need-1)))

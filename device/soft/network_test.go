@@ -59,29 +59,36 @@ func TestSearchTakesTheLowestFreeNetwork(t *testing.T) {
 }
 
 func TestNetworkAddresses(t *testing.T) {
-	n, err := fixedNetwork(netip.MustParsePrefix("10.77.1.7/24"), 8, 24)
+	n, err := fixedNetwork(netip.MustParsePrefix("127.77.1.0/24"), 8, 24)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
 		card, port int
 		want       string
-	}{{0, 0, "10.77.1.1"}, {0, 23, "10.77.1.24"}, {1, 0, "10.77.1.25"}, {7, 23, "10.77.1.192"}} {
+	}{{0, 0, "127.77.1.1"}, {0, 23, "127.77.1.24"}, {1, 0, "127.77.1.25"}, {7, 23, "127.77.1.192"}} {
 		got := n.address(c.card, c.port)
 		if got.String() != c.want || !n.owns(got) {
 			t.Errorf("card %d port %d has %v (owned: %v), want %s", c.card, c.port, got, n.owns(got), c.want)
 		}
 	}
-	for _, other := range []string{"10.77.1.0", "10.77.1.193", "10.77.2.1", "10.77.0.255"} {
+	for _, other := range []string{"127.77.1.0", "127.77.1.193", "127.77.2.1", "127.77.0.255"} {
 		if n.owns(netip.MustParseAddr(other)) {
 			t.Errorf("%s is taken for a port", other)
 		}
 	}
-	for _, bad := range []string{"10.77.1.0/25", "10.77.1.0/32", "fd00::/64"} {
+	for _, bad := range []string{"127.77.1.0/25", "127.77.1.0/31"} {
 		if _, err := fixedNetwork(netip.MustParsePrefix(bad), 8, 24); err == nil || !strings.Contains(err.Error(), bad) {
 			t.Errorf("network %s: error %v", bad, err)
 		}
 	}
+}
+
+func networks(items ...string) (list []netip.Prefix) {
+	for _, item := range items {
+		list = append(list, netip.MustParsePrefix(item))
+	}
+	return list
 }
 
 func TestOpenSaysWhatIsWrong(t *testing.T) {
@@ -97,9 +104,10 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 		{Config{Map: m, Cards: 9}, "9 cards"},
 		{Config{Map: m, MemoryBytes: 100}, "memory of 100 bytes"},
 		{Config{Map: m, Name: "Soft"}, `name "Soft"`},
-		{Config{Map: m, Network: netip.MustParsePrefix("127.77.1.0/28")}, "127.77.1.0/28"},
-		// TEST-NET-1 belongs to no interface.
-		{Config{Map: m, Network: netip.MustParsePrefix("192.0.2.0/24")}, "give the address to an interface"},
+		{Config{Map: m, Networks: networks("127.77.1.0/28")}, "127.77.1.0/28"},
+		{Config{Map: m, Networks: networks("127.77.1.0/24", "127.78.1.0/24")}, "second network inside"},
+		// TEST-NET-3 belongs to no interface.
+		{Config{Map: m, Networks: networks("203.0.113.0/24")}, "network 203.0.113.0/24: no interface"},
 	} {
 		c.cfg.LockDir = t.TempDir()
 		if c.cfg.MemoryBytes == 0 {

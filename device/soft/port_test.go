@@ -60,6 +60,9 @@ func turnedAway(c device.PortCounters) uint64 {
 		c.RemoteAccessErrors + c.InvalidRequests + c.UnexpectedPackets
 }
 
+// ipv4 is the socket of the port's IPv4 address.
+func (p *port) ipv4() *socket { return p.gids[1].socket }
+
 // settled waits until the port has received n packets more than at first and
 // gives what changed.
 func settled(t *testing.T, p *port, first device.PortCounters, n uint64) device.PortCounters {
@@ -86,7 +89,7 @@ func TestPacketFromAPortThatIsNotCabledHere(t *testing.T) {
 	packet := ib.Packet{BTH: ib.BTH{Opcode: ib.RCSendOnly, PKey: ib.DefaultPKey, DestQP: b.qp.QPN, PSN: 0xfffff0, AckReq: true}, Payload: []byte("forged")}
 	s := newStranger(t)
 	for range 3 {
-		s.send(p.addr, packet, 0, nil)
+		s.send(p.ipv4().addr, packet, 0, nil)
 	}
 	got := settled(t, p, first, 3)
 	if got.WiringViolations-first.WiringViolations != 3 || got.AcksSent != first.AcksSent {
@@ -95,16 +98,16 @@ func TestPacketFromAPortThatIsNotCabledHere(t *testing.T) {
 	// A port of the same chassis that is not the cabled one is a stranger too.
 	var other *port
 	for _, o := range ca.ports {
-		if o.socket != nil && o.number != pa {
+		if o.plugged() && o.number != pa {
 			other = o
 			break
 		}
 	}
-	if p.cabled(other.addr) || !p.cabled(ca.ports[pa].addr) {
+	if p.cabled(other.ipv4().addr) || !p.cabled(ca.ports[pa].ipv4().addr) {
 		t.Error("the cable is not what the map says")
 	}
 	out := ca.ports[scaleOut(t, ca)]
-	if out.cabled(p.addr) || !out.cabled(s.addr) {
+	if out.cabled(p.ipv4().addr) || !out.cabled(s.addr) {
 		t.Error("a scale-out port takes what comes from its own chassis, or not what comes from outside")
 	}
 	transfer(t, a, b)
@@ -132,17 +135,17 @@ func TestWhatDoesNotBelongIsCountedByReason(t *testing.T) {
 		send  func()
 		count func(device.PortCounters) uint64
 	}{
-		{"unknown queue pair", func() { s.send(p.addr, unknown, 0, nil) }, func(c device.PortCounters) uint64 { return c.UnknownQPs }},
-		{"not the peer", func() { other.send(p.addr, send, 0, nil) }, func(c device.PortCounters) uint64 { return c.UnknownQPs }},
-		{"other partition", func() { s.send(p.addr, key, 0, nil) }, func(c device.PortCounters) uint64 { return c.PKeyViolations }},
-		{"unknown opcode", func() { s.send(p.addr, opcode, 0, nil) }, func(c device.PortCounters) uint64 { return c.UnknownOpcodes }},
-		{"too short", func() { s.send(p.addr, send, 0, func(b []byte) []byte { return b[:15] }) }, func(c device.PortCounters) uint64 { return c.Truncated }},
+		{"unknown queue pair", func() { s.send(p.ipv4().addr, unknown, 0, nil) }, func(c device.PortCounters) uint64 { return c.UnknownQPs }},
+		{"not the peer", func() { other.send(p.ipv4().addr, send, 0, nil) }, func(c device.PortCounters) uint64 { return c.UnknownQPs }},
+		{"other partition", func() { s.send(p.ipv4().addr, key, 0, nil) }, func(c device.PortCounters) uint64 { return c.PKeyViolations }},
+		{"unknown opcode", func() { s.send(p.ipv4().addr, opcode, 0, nil) }, func(c device.PortCounters) uint64 { return c.UnknownOpcodes }},
+		{"too short", func() { s.send(p.ipv4().addr, send, 0, func(b []byte) []byte { return b[:15] }) }, func(c device.PortCounters) uint64 { return c.Truncated }},
 		{"spoilt", func() {
-			s.send(p.addr, send, 0, func(b []byte) []byte { b[3] ^= 1; b[9] ^= 0x40; return b })
+			s.send(p.ipv4().addr, send, 0, func(b []byte) []byte { b[3] ^= 1; b[9] ^= 0x40; return b })
 		}, func(c device.PortCounters) uint64 { return c.ICRCErrors }},
-		{"congestion notification", func() { s.send(p.addr, cnp, 0, nil) }, func(c device.PortCounters) uint64 { return c.CNPsReceived }},
-		{"other identification", func() { s.send(p.addr, unknown, 4711, nil) }, func(c device.PortCounters) uint64 { return c.IDsSolved }},
-		{"one more", func() { s.send(p.addr, unknown, 4712, nil) }, func(c device.PortCounters) uint64 { return c.IDsPredicted }},
+		{"congestion notification", func() { s.send(p.ipv4().addr, cnp, 0, nil) }, func(c device.PortCounters) uint64 { return c.CNPsReceived }},
+		{"other identification", func() { s.send(p.ipv4().addr, unknown, 4711, nil) }, func(c device.PortCounters) uint64 { return c.IDsSolved }},
+		{"one more", func() { s.send(p.ipv4().addr, unknown, 4712, nil) }, func(c device.PortCounters) uint64 { return c.IDsPredicted }},
 	} {
 		first := p.counters.read()
 		c.send()
@@ -175,7 +178,7 @@ func TestPortOfTheMap(t *testing.T) {
 				p.PeerModule != w.wiring.PeerCard || p.PeerPort != w.wiring.PeerPort {
 				t.Errorf("port %+v", p)
 			}
-			if len(p.GIDs) != 2 || !p.GIDs[0].GID.IsLinkLocal() || p.GIDs[1].GID != ib.GIDFromAddr(w.addr) {
+			if len(p.GIDs) != 2 || !p.GIDs[0].GID.IsLinkLocal() || p.GIDs[1].GID != ib.GIDFromAddr(w.ipv4().addr) {
 				t.Errorf("GID table %+v", p.GIDs)
 			}
 		}
@@ -205,8 +208,9 @@ func TestCaseQ02(t *testing.T) {
 	bad := local
 	bad.GIDIndex = 0
 	r := a.ModifyQueuePairs(context.Background(), []device.QueuePairChange{{UID: a.qp.UID, Steps: []device.Transition{bad}}})[0]
-	if !errors.Is(r.Err, errors.ErrUnsupported) {
-		t.Errorf("IPv6 at both ends: %v", r.Err)
+	var field *device.FieldError
+	if !errors.As(r.Err, &field) || field.Field != "gid_index" || !strings.Contains(field.Problem, "has no link-local addresses") {
+		t.Errorf("link-local at both ends: %v", r.Err)
 	}
 }
 
@@ -223,7 +227,7 @@ func TestPathsThatAreNotCabled(t *testing.T) {
 		gid  ib.GID
 		want string
 	}{
-		{inside, ib.GIDFromAddr(netip.MustParseAddr("127.66.0.1")), cb.ports[pb].addr.String()},
+		{inside, ib.GIDFromAddr(netip.MustParseAddr("127.66.0.1")), cb.ports[pb].ipv4().addr.String()},
 		{outside, cb.ports[pb].gids[1].GID, "is a port of this chassis"},
 		{outside, ib.GIDFromAddr(netip.MustParseAddr("224.0.0.1")), "not the address of one port"},
 		{outside, ib.GIDFromAddr(netip.IPv4Unspecified()), "not the address of one port"},
@@ -244,7 +248,7 @@ func TestWithoutSegmentation(t *testing.T) {
 	dir := t.TempDir()
 	ca, cb := openChassis(t, dir, testSpec).cards[0], openChassis(t, dir, testSpec).cards[0]
 	a, b := newEnd(t, ca, scaleOut(t, ca), 1<<20), newEnd(t, cb, scaleOut(t, cb), 1<<20)
-	bt := &batch{port: ca.ports[a.qp.Port], path: new(newPath(ca.ports[a.qp.Port].addr, cb.ports[b.qp.Port].addr, 0, 0))}
+	bt := &batch{port: ca.ports[a.qp.Port], path: new(newPath(ca.ports[a.qp.Port].ipv4(), cb.ports[b.qp.Port].ipv4().addr, 0, 0))}
 	for range 4 {
 		bt.Send(&ib.Packet{BTH: ib.BTH{Opcode: ib.RCSendMiddle, PKey: ib.DefaultPKey, DestQP: b.qp.QPN}, Payload: make([]byte, 1024)}, nil)
 	}
@@ -257,7 +261,7 @@ func TestWithoutSegmentation(t *testing.T) {
 	if got := settled(t, p, first, 4); got.ICRCErrors != 0 || got.IDsSolved != 0 || got.UnknownQPs != 4 {
 		t.Errorf("counters %+v", got)
 	}
-	ca.ports[a.qp.Port].socket.segments.Store(false)
+	ca.ports[a.qp.Port].ipv4().segments.Store(false)
 	exchange(t, a, b, ib.MTU1024)
 }
 
@@ -302,7 +306,7 @@ func TestACallThatTheKernelRefuses(t *testing.T) {
 	dir := t.TempDir()
 	ca, cb := openChassis(t, dir, testSpec).cards[0], openChassis(t, dir, testSpec).cards[0]
 	from, to := ca.ports[scaleOut(t, ca)], cb.ports[scaleOut(t, cb)]
-	if !from.socket.segments.Load() {
+	if !from.ipv4().segments.Load() {
 		t.Fatal("no UDP_SEGMENT here")
 	}
 	const count = 200 // above UDP_MAX_SEGMENTS of every kernel
@@ -310,11 +314,11 @@ func TestACallThatTheKernelRefuses(t *testing.T) {
 	one := append(cnp.Append(nil), 0, 0, 0, 0) // the CRC is made when it leaves
 	bt := &batch{port: from}
 	first := to.counters.read()
-	bt.send(bytes.Repeat(one, count), run{path: new(newPath(from.addr, to.addr, 0, 0)), segment: len(one), count: count})
+	bt.send(bytes.Repeat(one, count), run{path: new(newPath(from.ipv4(), to.ipv4().addr, 0, 0)), segment: len(one), count: count})
 	if got := settled(t, to, first, count); got.CNPsReceived != count {
 		t.Errorf("counters %+v", got)
 	}
-	if from.socket.segments.Load() {
+	if from.ipv4().segments.Load() {
 		t.Error("it goes on with what the kernel refuses")
 	}
 }

@@ -33,8 +33,9 @@ type queuePair struct {
 }
 
 type peer struct {
-	addr netip.Addr // invalid: anyone, who must know the Q_Key
-	pkey ib.PKey
+	addr   netip.Addr // invalid: anyone, who must know the Q_Key
+	socket *socket    // at which its packets arrive; any of the port if addr is invalid
+	pkey   ib.PKey
 }
 
 // rounds is how many batches a queue pair sends before others have their turn.

@@ -165,7 +165,7 @@ func (c *card) check(spec *device.QueuePairSpec) (*port, error) {
 		return nil, &device.FieldError{Field: "port", Problem: fmt.Sprintf("%d: %s has ports 0 to %d", spec.Port, c.info.ID, len(c.ports)-1)}
 	}
 	p := c.ports[spec.Port]
-	if p.socket == nil {
+	if !p.plugged() {
 		return nil, &device.FieldError{Field: "port", Problem: fmt.Sprintf("%d of %s is %s", spec.Port, c.info.ID, p.nowhere())}
 	}
 	return p, errors.Join(

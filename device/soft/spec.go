@@ -2,7 +2,6 @@ package soft
 
 import (
 	"fmt"
-	"net/netip"
 	"strconv"
 	"strings"
 
@@ -11,11 +10,12 @@ import (
 
 // ParseSpec reads the text that names a chassis:
 //
-//	soft:TOPOLOGY[,cards=N][,memory=SIZE][,name=NAME][,network=CIDR]
+//	soft:TOPOLOGY[,cards=N][,memory=SIZE][,name=NAME][,network=ITEM[+ITEM...]]
 //
 // TOPOLOGY is a built-in port map ("hls-2") or, with a slash in it, the path of
 // a map file. SIZE is a number of bytes, or one with KiB, MiB, GiB or TiB behind
-// it, and is for each card. The other fields of the Config are left zero.
+// it, and is for each card. ITEMs are as ParseNetworks reads them. The other
+// fields of the Config are left zero.
 func ParseSpec(spec string) (Config, error) {
 	var cfg Config
 	rest, ok := strings.CutPrefix(spec, "soft:")
@@ -71,8 +71,8 @@ func (cfg *Config) set(key, value string) error {
 		cfg.Name = value
 		return checkName(value)
 	case "network":
-		if cfg.Network, err = netip.ParsePrefix(value); err != nil {
-			return fmt.Errorf("network=%s: write an IPv4 network as 127.77.1.0/24", value)
+		if cfg.Networks, err = ParseNetworks(value); err != nil {
+			return fmt.Errorf("network=%s: %w", value, err)
 		}
 	default:
 		return fmt.Errorf("unknown option %q: the options are cards, memory, name and network", key)

@@ -6,11 +6,11 @@ import (
 )
 
 func TestParseSpec(t *testing.T) {
-	cfg, err := ParseSpec("soft:HLS-2,cards=3,memory=64MiB,name=a-1,network=127.77.1.0/24")
+	cfg, err := ParseSpec("soft:HLS-2,cards=3,memory=64MiB,name=a-1,network=127.77.1.0/24+10.0.0.1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if cfg.Map.Name != "hls-2" || cfg.Cards != 3 || cfg.MemoryBytes != 64<<20 || cfg.Name != "a-1" || cfg.Network.String() != "127.77.1.0/24" {
+	if cfg.Map.Name != "hls-2" || cfg.Cards != 3 || cfg.MemoryBytes != 64<<20 || cfg.Name != "a-1" || itemsText(cfg.Networks) != "127.77.1.0/24, 10.0.0.1" {
 		t.Errorf("%+v", cfg)
 	}
 	for _, c := range []struct{ spec, want string }{
@@ -26,7 +26,7 @@ func TestParseSpec(t *testing.T) {
 		{"soft:hls-2,memory=64MB", "memory=64MB: a size is"},
 		{"soft:hls-2,memory=1", "memory of 1 bytes"},
 		{"soft:hls-2,memory=99999999999999TiB", "memory=9999"},
-		{"soft:hls-2,network=10.0.0.1", "network=10.0.0.1"},
+		{"soft:hls-2,network=10.0.0.1+10.0.0.1", "network=10.0.0.1+10.0.0.1: network 10.0.0.1: is given twice"},
 		{"soft:hls-2,name=A", `name "A"`},
 		{"soft:hls-2,colour=red", "the options are cards, memory, name and network"},
 	} {

@@ -1,7 +1,6 @@
 package soft
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -108,15 +107,21 @@ func (qp *queuePair) moved(t device.Transition) {
 		qp.pkey = t.PKey
 	case device.ToRTR:
 		qp.info.Remote, qp.info.PathMTU = t.Remote, t.PathMTU
-		qp.info.GID, qp.info.GIDIndex = ib.GIDFromAddr(qp.port.addr), t.GIDIndex
 		if qp.info.Type == ib.UD {
+			from := qp.port.preferred()
+			if t.GIDIndex >= 0 {
+				from = qp.port.entry(t.GIDIndex, ib.GID{})
+			}
+			qp.info.GID, qp.info.GIDIndex = from.GID, t.GIDIndex
 			qp.router = router{port: qp.port, gidIndex: t.GIDIndex, trafficClass: t.TrafficClass, hopLimit: t.HopLimit}
 			qp.peer.Store(&peer{pkey: qp.pkey})
 			return
 		}
+		from := qp.port.entry(t.GIDIndex, t.Remote.GID) // as checked
+		qp.info.GID, qp.info.GIDIndex = from.GID, from.Index
 		to := t.Remote.GID.Addr()
-		qp.path = newPath(qp.port.addr, to, t.TrafficClass, t.HopLimit)
-		qp.peer.Store(&peer{addr: to, pkey: qp.pkey})
+		qp.path = newPath(from.socket, to, t.TrafficClass, t.HopLimit)
+		qp.peer.Store(&peer{addr: to, socket: from.socket, pkey: qp.pkey})
 	case device.ToRTS:
 		qp.info.Status, qp.info.Reason = ib.Success, "" // where it comes from SQE
 	case device.ToErr:
@@ -160,62 +165,68 @@ func (qp *queuePair) checkRTR(t device.ToRTR) error {
 	case reliable && t.MinRNRTimer > 31:
 		return invalid("min_rnr_timer", "%d: a code from 0 to 31", t.MinRNRTimer)
 	}
-	if err := qp.port.checkGIDs(t.GIDIndex, t.Remote.GID); err != nil {
+	if _, err := qp.port.source(t.GIDIndex, t.Remote.GID); err != nil {
 		return err
 	}
 	return qp.port.checkCable(t.Remote.GID.Addr())
 }
 
-// checkGIDs says whether the entry of the GID table can reach a remote GID.
-func (p *port) checkGIDs(index int, remote ib.GID) error {
-	var local *ib.GID
-	var have []string
-	for i := range p.gids {
-		e := &p.gids[i]
-		have = append(have, fmt.Sprintf("%d (%v)", e.Index, e.GID))
-		if e.Index == index {
-			local = &e.GID
-		}
+// source gives the entry of the GID table (-1: the first of the right family)
+// from which packets go to a remote GID.
+func (p *port) source(index int, remote ib.GID) (*gidEntry, error) {
+	e := p.entry(index, remote)
+	switch {
+	case e == nil && index < 0:
+		return nil, invalid("gid_index", "port %d has no GID of the family of the remote one, %s (%v): it has %s", p.number, family(remote), remote, p.table())
+	case e == nil:
+		return nil, invalid("gid_index", "%d: port %d has %s", index, p.number, p.table())
+	case family(e.GID) != family(remote):
+		return nil, invalid("gid_index", "%d of port %d is %s (%v), the remote GID is %s (%v): both ends must be of one family; port %d has %s",
+			index, p.number, family(e.GID), e.GID, family(remote), remote, p.number, p.table())
+	case e.socket == nil:
+		return nil, p.carriesNothing(e)
 	}
-	if local == nil {
-		return invalid("gid_index", "%d: port %d has %s", index, p.number, strings.Join(have, ", "))
-	}
-	if local.IsIPv4Mapped() != remote.IsIPv4Mapped() {
-		return invalid("gid_index", "%d of port %d is %s (%v), the remote GID is %s (%v): both ends must be of one family; port %d has %s",
-			index, p.number, family(*local), *local, family(remote), remote, p.number, strings.Join(have, ", "))
-	}
-	if !local.IsIPv4Mapped() {
-		return fmt.Errorf("gid_index %d: RoCE v2 over IPv6 on a software device: %w; use index %d", index, errors.ErrUnsupported, gidIPv4)
-	}
-	return nil
+	return e, nil
 }
 
-// checkIndex says whether the GID table has an entry; -1 stands for any.
+// table lists the GID table for people.
+func (p *port) table() string {
+	var have []string
+	for i := range p.gids {
+		have = append(have, fmt.Sprintf("%d (%v)", p.gids[i].Index, p.gids[i].GID))
+	}
+	return strings.Join(have, ", ")
+}
+
+// checkIndex says whether the GID table has an entry that carries packets; -1
+// stands for any.
 func (p *port) checkIndex(index int) error {
 	if index == -1 {
 		return nil
 	}
-	var have []string
-	for i := range p.gids {
-		e := &p.gids[i]
-		if e.Index == index {
-			return nil
-		}
-		have = append(have, fmt.Sprintf("%d (%v)", e.Index, e.GID))
+	e := p.entry(index, ib.GID{})
+	switch {
+	case index < 0 || e == nil:
+		return invalid("gid_index", "%d: port %d has %s", index, p.number, p.table())
+	case e.socket == nil:
+		return p.carriesNothing(e)
 	}
-	return invalid("gid_index", "%d: port %d has %s", index, p.number, strings.Join(have, ", "))
+	return nil
+}
+
+// carriesNothing is the error of choosing an entry that has no socket.
+func (p *port) carriesNothing(e *gidEntry) error {
+	return invalid("gid_index", "%d: the loopback network of port %d has no link-local addresses, %v carries no packets; port %d has %s",
+		e.Index, p.number, e.GID, p.number, p.table())
 }
 
 // checkDatagram says whether a datagram can go from the entry of the GID table
 // (-1: the first of the right family) to a remote GID.
 func (p *port) checkDatagram(index int, remote ib.GID) error {
-	switch {
-	case remote.IsZero():
+	if remote.IsZero() {
 		return invalid("destination.gid", "is missing")
-	case index < 0:
-		index = gidIPv4
 	}
-	if err := p.checkGIDs(index, remote); err != nil {
+	if _, err := p.source(index, remote); err != nil {
 		return err
 	}
 	return p.checkCable(remote.Addr())

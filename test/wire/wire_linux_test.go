@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/accelfab/accelfab/device/ib"
 	pb "github.com/accelfab/accelfab/proto/accelfab/v1"
@@ -36,7 +37,8 @@ func command(t *testing.T, name string, args ...string) string {
 }
 
 // namespaces makes two, with a veth pair between them on which nothing merges
-// or cuts packets for the sender, and all addresses of a /24 on each end.
+// or cuts packets for the sender. The ends have the addresses 10.91.0.1 and .2,
+// and fd91::1 and ::2.
 func namespaces(t *testing.T, mtu int) (a, b string) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -49,42 +51,57 @@ func namespaces(t *testing.T, mtu int) (a, b string) {
 	}
 	id := fmt.Sprintf("afw%d%02d", os.Getpid(), rand.IntN(100))
 	names := [2]string{id + "a", id + "b"}
+	hardware := [2]string{"02:00:00:00:91:01", "02:00:00:00:91:02"}
 	for i, ns := range names {
 		command(t, "ip", "netns", "add", ns)
 		t.Cleanup(func() { exec.Command("ip", "netns", "del", ns).Run() })
 		command(t, "ip", "-n", ns, "link", "set", "lo", "up")
+		// Without, a new IPv6 address is looked for on the link for a second or two
+		// and answers nobody.
+		command(t, "ip", "netns", "exec", ns, "sh", "-c", "for f in all default; do echo 0 > /proc/sys/net/ipv6/conf/$f/accept_dad; done")
 		if i == 1 {
-			command(t, "ip", "link", "add", "v0", "netns", names[0], "type", "veth", "peer", "name", "v0", "netns", names[1])
+			command(t, "ip", "link", "add", "v0", "address", hardware[0], "netns", names[0], "type", "veth", "peer", "name", "v0", "address", hardware[1], "netns", names[1])
 		}
 	}
 	for i, ns := range names {
-		var batch strings.Builder
-		for host := 1; host < 255; host++ {
-			fmt.Fprintf(&batch, "addr add 10.91.%d.%d/16 dev v0\n", i+1, host)
-		}
-		fmt.Fprintf(&batch, "link set v0 mtu %d up\n", mtu)
-		file := filepath.Join(t.TempDir(), "batch")
-		if err := os.WriteFile(file, []byte(batch.String()), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		command(t, "ip", "-n", ns, "-batch", file)
+		command(t, "ip", "-n", ns, "addr", "add", fmt.Sprintf("10.91.0.%d/24", i+1), "dev", "v0")
+		command(t, "ip", "-n", ns, "addr", "add", fmt.Sprintf("fd91::%d/64", i+1), "dev", "v0")
+		command(t, "ip", "-n", ns, "link", "set", "v0", "mtu", fmt.Sprint(mtu), "up")
 		command(t, "ip", "netns", "exec", ns, "ethtool", "-K", "v0", "tx-udp-segmentation", "off", "gro", "off", "tx", "off")
+	}
+	deadline := time.Now().Add(30 * time.Second)
+	for i, ns := range names {
+		// Who asks a neighbour that is not quite there asks again after a second.
+		command(t, "ip", "-n", ns, "neigh", "add", fmt.Sprintf("fd91::%d", 2-i), "lladdr", hardware[1-i], "dev", "v0")
+		for command(t, "ip", "-n", ns, "addr", "show", "dev", "v0", "tentative") != "" {
+			if time.Now().After(deadline) {
+				t.Fatal("the addresses do not become ready")
+			}
+		}
 	}
 	return names[0], names[1]
 }
 
 func TestWiresharkReadsWhatTwoNodesSay(t *testing.T) {
-	for _, c := range []struct{ mtu, path int }{{1500, 1024}, {4400, 4096}} {
-		t.Run(fmt.Sprintf("MTU %d", c.path), func(t *testing.T) { speak(t, c.mtu, uint32(c.path)) })
+	for _, c := range []struct {
+		family, a, b string
+		mtu, path    int
+	}{
+		{"IPv4", "10.91.0.1", "10.91.0.2", 1500, 1024},
+		{"IPv4", "10.91.0.1", "10.91.0.2", 4400, 4096},
+		{"IPv6", "fd91::1", "fd91::2", 1500, 1024},
+		{"IPv6", "fd91::/64", "fd91::/64", 4400, 4096},
+	} {
+		t.Run(fmt.Sprintf("%s MTU %d", c.family, c.path), func(t *testing.T) { speak(t, c.a, c.b, c.mtu, uint32(c.path)) })
 	}
 }
 
 // speak lets two nodes exchange messages of many shapes and checks what was on
 // the wire.
-func speak(t *testing.T, mtu int, path uint32) {
+func speak(t *testing.T, addrA, addrB string, mtu int, path uint32) {
 	nsA, nsB := namespaces(t, mtu)
-	a := daemon.Start(t, daemon.Config{Node: "a", Netns: nsA, Args: []string{"--device", "soft:hls-2,cards=1,memory=16MiB", "--soft-network", "10.91.1.0/24"}})
-	b := daemon.Start(t, daemon.Config{Node: "b", Netns: nsB, Args: []string{"--device", "soft:hls-2,cards=1,memory=16MiB", "--soft-network", "10.91.2.0/24"}})
+	a := daemon.Start(t, daemon.Config{Node: "a", Netns: nsA, Args: []string{"--device", "soft:hls-2,cards=1,memory=16MiB", "--soft-network", addrA}})
+	b := daemon.Start(t, daemon.Config{Node: "b", Netns: nsB, Args: []string{"--device", "soft:hls-2,cards=1,memory=16MiB", "--soft-network", addrB}})
 	const size = 1 << 20
 	src := daemon.NewJob(t, a.Dial(), "soft-0", "8", size)
 	dst := daemon.NewJob(t, b.Dial(), "soft-0", "8", size)
