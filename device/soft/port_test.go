@@ -17,12 +17,12 @@ import (
 
 // stranger sends packets from an address of its own.
 type stranger struct {
-	t      *testing.T
+	t      testing.TB
 	socket *socket
 	addr   netip.Addr
 }
 
-func newStranger(t *testing.T) *stranger {
+func newStranger(t testing.TB) *stranger {
 	t.Helper()
 	// Other tests of this machine may have strangers too.
 	for addr := netip.MustParseAddr("127.127.9.1"); ; addr = addr.Next() {
