@@ -82,11 +82,14 @@ const (
 	attackKey  = ib.QKey(0x11111111)
 )
 
-func newAttack(t testing.TB) *attack {
+func newAttack(t testing.TB) *attack { return newAttackFrom(t, newStranger(t)) }
+
+func newAttackFrom(t testing.TB, s *stranger) *attack {
+	t.Helper()
 	dir := t.TempDir()
 	const spec = "soft:hls-2,cards=1,memory=16MiB"
 	ca, cb := openChassis(t, dir, spec).cards[0], openChassis(t, dir, spec).cards[0]
-	a := &attack{card: ca, port: ca.ports[scaleOut(t, ca)], peer: newStranger(t).addr, reached: map[ib.QPType]uint64{}}
+	a := &attack{card: ca, port: ca.ports[scaleOut(t, ca)], peer: s.addr, reached: map[ib.QPType]uint64{}}
 	a.in = &ingress{port: a.port, socket: a.port.ipv4()}
 	a.near, a.far = newEnd(t, ca, scaleOut(t, ca), 4096), newEnd(t, cb, scaleOut(t, cb), 4096)
 	connect(t, a.near, a.far, ib.MTU1024)
