@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Installs from Debian's packages what the tests need and is not there: a C
 # compiler for the race detector, tools that make network namespaces and read
-# captures, curl for the walk of the README. As another user than root it says
-# what is missing.
+# captures, curl for the walk of the README, and for root, who may make networks,
+# qemu and what goes into the Linux machine of test/softroce. As another user it
+# says what is missing.
 set -euo pipefail
 
 need() { command -v "$1" >/dev/null || packages+=("$2"); }
@@ -15,6 +16,16 @@ need tcpdump tcpdump
 need tshark tshark
 need curl curl
 [ -e /usr/include/stdlib.h ] || packages+=(libc6-dev)
+if [ "$(id -u)" = 0 ]; then
+	need qemu-system-x86_64 qemu-system-x86
+	[ -e /bin/busybox ] && ! ldd /bin/busybox >/dev/null 2>&1 || packages+=(busybox-static)
+	need cpio cpio
+	need modprobe kmod
+	need rping rdmacm-utils
+	need ibv_rc_pingpong ibverbs-utils
+	[ -e /etc/libibverbs.d/rxe.driver ] || packages+=(ibverbs-providers)
+	[ -e /usr/include/infiniband/verbs.h ] || packages+=(libibverbs-dev)
+fi
 [ ${#packages[@]} -gt 0 ] || exit 0
 
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then

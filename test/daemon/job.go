@@ -60,7 +60,7 @@ func NewJob(t testing.TB, c *client.Client, card, port string, size uint64) *Job
 	must("buffer")
 	j.Region, err = c.Memory.CreateMemoryRegion(ctx, &pb.CreateMemoryRegionRequest{Parent: device, MemoryRegion: &pb.MemoryRegion{
 		ProtectionDomain: j.PD.GetName(), Buffer: j.Buffer.GetName(), LengthBytes: size,
-		Access: []pb.MemoryRegion_Access{pb.MemoryRegion_ACCESS_LOCAL_WRITE, pb.MemoryRegion_ACCESS_REMOTE_WRITE, pb.MemoryRegion_ACCESS_REMOTE_READ}}})
+		Access: []pb.MemoryRegion_Access{pb.MemoryRegion_ACCESS_LOCAL_WRITE, pb.MemoryRegion_ACCESS_REMOTE_WRITE, pb.MemoryRegion_ACCESS_REMOTE_READ, pb.MemoryRegion_ACCESS_REMOTE_ATOMIC}}})
 	must("memory region")
 	j.QP, err = c.QueuePairs.CreateQueuePair(ctx, &pb.CreateQueuePairRequest{Parent: device, QueuePair: &pb.QueuePair{
 		ProtectionDomain: j.PD.GetName(), Port: device + "/ports/" + port, Type: pb.QueuePair_TYPE_RC}})
