@@ -155,8 +155,33 @@ func domainUID(t *testing.T, d device.Device, pd device.PD) device.UID {
 func testTransitions(t *testing.T, p Pair) {
 	a, b := newEnd(t, p.A, p.PortA), newEnd(t, p.B, p.PortB)
 	other := b.queuePair(toInit(0))
+	rtr := a.toRTR(b, other.QPN)
+	transitionsOf(t, ib.RC, a, rtr, toRTS())
+	// What a transport has no use for is ignored.
+	if has(p.A, device.CapUC) {
+		odd := rtr
+		odd.MaxDestRDAtomic, odd.MinRNRTimer = -1, 200
+		transitionsOf(t, ib.UC, a, odd, device.ToRTS{PSN: firstPSN, Timeout: 200, RetryCount: 200, RNRRetry: 200, MaxRDAtomic: -1})
+	}
+	if has(p.A, device.CapUD) {
+		transitionsOf(t, ib.UD, a, device.ToRTR{GIDIndex: -1}, device.ToRTS{PSN: firstPSN})
+	}
+	// Once more from INIT: the same number connects anew.
+	qp := a.queuePair(toInit(0), rtr, toRTS())
+	if qp.Remote != rtr.Remote || qp.PathMTU != rtr.PathMTU || qp.GID != a.gid().GID || qp.GIDIndex != rtr.GIDIndex {
+		t.Errorf("connected queue pair %+v", qp)
+	}
+	r := a.modify(qp, device.ToReset{}, toInit(0))
+	if r.Err != nil || r.State != ib.Init || r.QPN != qp.QPN || !r.Remote.GID.IsZero() || r.GIDIndex != -1 {
+		t.Errorf("after RESET and INIT: %+v", r)
+	}
+}
+
+// transitionsOf tries every step from every state that is entered by steps.
+func transitionsOf(t *testing.T, typ ib.QPType, a *end, rtr device.ToRTR, rts device.ToRTS) {
+	t.Helper()
 	steps := map[ib.QPState]device.Transition{
-		ib.Reset: device.ToReset{}, ib.Init: toInit(0), ib.RTR: a.toRTR(b, other.QPN), ib.RTS: toRTS(),
+		ib.Reset: device.ToReset{}, ib.Init: toInit(0), ib.RTR: rtr, ib.RTS: rts,
 		ib.SQD: device.ToSQD{}, ib.Err: device.ToErr{},
 	}
 	path := map[ib.QPState][]ib.QPState{
@@ -173,35 +198,26 @@ func testTransitions(t *testing.T, p Pair) {
 			for _, s := range path[from] {
 				way = append(way, steps[s])
 			}
-			qp := a.queuePair(way...)
+			qp := a.queuePairOf(typ, way...)
 			if qp.State != from {
-				t.Fatalf("the way to %v led to %v", from, qp.State)
+				t.Fatalf("%v: the way to %v led to %v", typ, from, qp.State)
 			}
 			r := a.modify(qp, step)
 			if legal[[2]ib.QPState{from, to}] || to == ib.Reset || to == ib.Err {
 				if r.Err != nil || r.State != to || r.QPN != qp.QPN {
-					t.Errorf("%v to %v: %+v", from, to, r)
+					t.Errorf("%v: %v to %v: %+v", typ, from, to, r)
 				}
 				continue
 			}
 			var refused *ib.TransitionError
 			if !errors.As(r.Err, &refused) || refused.From != from || refused.To != to ||
 				!strings.Contains(r.Err.Error(), from.String()) || !strings.Contains(r.Err.Error(), to.String()) {
-				t.Errorf("%v to %v: error %v", from, to, r.Err)
+				t.Errorf("%v: %v to %v: error %v", typ, from, to, r.Err)
 			}
 			if got := a.get(qp); r.State != from || !reflect.DeepEqual(got, qp) {
-				t.Errorf("%v to %v was refused and changed %+v to %+v", from, to, qp, got)
+				t.Errorf("%v: %v to %v was refused and changed %+v to %+v", typ, from, to, qp, got)
 			}
 		}
-	}
-	// Once more from INIT: the same number connects anew.
-	qp := a.queuePair(toInit(0), steps[ib.RTR], toRTS())
-	if want := a.toRTR(b, other.QPN); qp.Remote != want.Remote || qp.PathMTU != want.PathMTU || qp.GID != a.gid().GID || qp.GIDIndex != want.GIDIndex {
-		t.Errorf("connected queue pair %+v", qp)
-	}
-	r := a.modify(qp, device.ToReset{}, toInit(0))
-	if r.Err != nil || r.State != ib.Init || r.QPN != qp.QPN || !r.Remote.GID.IsZero() || r.GIDIndex != -1 {
-		t.Errorf("after RESET and INIT: %+v", r)
 	}
 }
 

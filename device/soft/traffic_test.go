@@ -364,3 +364,35 @@ func TestReceiveCompletionQueueOverflow(t *testing.T) {
 		t.Errorf("%d completions can be read, want %d", len(list), b.qp.RecvWR)
 	}
 }
+
+// A send of UD is done when it has left, so nobody else is to blame for sends
+// whose completions are not read.
+func TestCompletionQueueOverflowOfDatagrams(t *testing.T) {
+	ch := openChassis(t, t.TempDir(), testSpec)
+	ca, pa, cb, pb := cabledPair(t, ch)
+	a, b := newEnd(t, ca, pa, 1<<12), newEnd(t, cb, pb, 1<<12)
+	qp := ca.CreateQueuePairs(context.Background(), []device.QueuePairSpec{{
+		UID: newUID(), PD: a.pd, Port: pa, Type: ib.UD, SendWR: 4, RecvWR: 4,
+		Steps: []device.Transition{device.ToInit{PKey: ib.DefaultPKey}, device.ToRTR{GIDIndex: -1}, device.ToRTS{}},
+	}})[0]
+	if qp.Err != nil {
+		t.Fatal(qp.Err)
+	}
+	a.qp = qp.QueuePair
+	send := device.WorkRequest{Opcode: device.WorkSend, Signaled: true, Dest: &device.Datagram{GID: cb.ports[pb].gids[1].GID, QPN: b.qp.QPN}}
+	a.post(device.WorkRequest{Opcode: device.WorkRecv}, send, send, send, send)
+	if got, err := a.GetQueuePair(context.Background(), qp.UID); err != nil || got.State != ib.RTS {
+		t.Fatalf("full and not over: %+v, %v", got, err)
+	}
+	a.post(send)
+	got, err := a.GetQueuePair(context.Background(), qp.UID)
+	if err != nil || got.State != ib.Err || got.Status != ib.GeneralErr || !strings.Contains(got.Reason, "send completion queue") {
+		t.Errorf("%+v, %v", got, err)
+	}
+	list := a.next(5)
+	for i, c := range list {
+		if want := map[bool]ib.WCStatus{false: ib.Success, true: ib.WRFlushErr}[i == 4]; c.Status != want || c.Receive != (i == 4) {
+			t.Errorf("completion %d: %+v", i, c)
+		}
+	}
+}
