@@ -296,3 +296,33 @@ func TestBadInputEndsAsTheSpecificationSays(t *testing.T) {
 		})
 	}
 }
+
+// Without a receive RC asks the sender to wait; UC and UD drop.
+func TestNoReceiveIsPosted(t *testing.T) {
+	s := newStranger(t)
+	b := newBesieged(t, newAttackFrom(t, s), s)
+	for _, c := range []struct {
+		op             ib.Opcode
+		reason, answer string
+	}{
+		{ib.RCSendOnly, "", "RNR NAK 655.36ms of +0"},
+		{ib.RCRDMAWriteOnlyImm, "", "RNR NAK 655.36ms of +0"},
+		{ib.UCSendOnly, "UnexpectedPackets", ""},
+		{ib.UCRDMAWriteOnlyImm, "UnexpectedPackets", ""},
+		{ib.UDSendOnly, "UnexpectedPackets", ""},
+		{ib.RCRDMAWriteOnly, "", "ACK credits 31 of +0"},
+	} {
+		p := b.good(c.op)
+		if reason, answer := b.arrives(b.wire(p.Append(nil))); reason != c.reason || answer != c.answer {
+			t.Errorf("%v counts as %q and is answered by %q, want %q and %q", c.op, reason, answer, c.reason, c.answer)
+		}
+	}
+	if n := b.port.counters.read().RNRNAKsSent; n != 2 {
+		t.Errorf("%d RNR NAKs, want 2", n)
+	}
+	for typ, v := range b.victims {
+		if qp := v.read(); qp.State != ib.RTS {
+			t.Errorf("%v: %+v", typ, qp)
+		}
+	}
+}

@@ -241,13 +241,16 @@ func (p *port) recvRoom() int {
 	return room
 }
 
-// window is how many packets a queue pair of this port may have outstanding, in
-// either direction: a few queue pairs with full windows fit into half of the
-// receive buffer.
-func (p *port) window() int {
+// window is how many packets of a path MTU a queue pair of this port may have
+// outstanding, in either direction: a few queue pairs with full windows fit into
+// half of the receive buffer. More than two megabytes gain nothing on a wire whose
+// round trip is a few calls.
+func (p *port) window(mtu ib.MTU) int {
 	const (
 		sharers = 4
-		cost    = 8192 // what the kernel reckons for a packet of 4096 bytes
+		most    = 2 << 20
 	)
-	return max(8, min(128, p.recvRoom()/2/sharers/cost))
+	// What the kernel reckons for a packet that arrives alone.
+	cost := 2*mtu.Bytes() + 512
+	return max(8, min(most/mtu.Bytes(), p.recvRoom()/2/sharers/cost))
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -54,12 +55,23 @@ func (qp *queuePair) beginReceive(from *peer) bool {
 	return true
 }
 
-// endReceive lets out what the packets called for.
+// endReceive lets out what the packets called for. Who waits for the completions
+// goes first: what it posts then leaves in one call with the acknowledgement,
+// which halves the calls and wake-ups of messages that are answered by messages.
+// It costs the acknowledgement one turn of the scheduler and no more.
 func (qp *queuePair) endReceive(now time.Time) {
+	defer qp.mu.Unlock()
 	qp.card.regions.mu.RUnlock()
+	if qp.settle() && qp.transport.OwesOnlyAck() {
+		qp.mu.Unlock()
+		runtime.Gosched()
+		qp.mu.Lock()
+		if qp.transport == nil {
+			return
+		}
+	}
 	qp.transmit(now)
 	qp.settle()
-	qp.mu.Unlock()
 }
 
 // alarmed is called by the timers at the time that was set.
@@ -107,20 +119,22 @@ func (qp *queuePair) transmit(now time.Time) {
 	}
 }
 
-// settle delivers completions and counters, and notices a failure. The lock is
-// held.
-func (qp *queuePair) settle() {
+// settle delivers completions and counters, and notices a failure. It reports
+// whether somebody waited for the completions. The lock is held.
+func (qp *queuePair) settle() (woken bool) {
+	waits := qp.completions.arrived
 	qp.port.add(qp.transport.TakeCounters())
 	if full := qp.completions.take(qp.transport); full != "" && qp.transport.State() != ib.Err {
 		qp.transport.Modify(time.Now(), device.ToErr{})
 		qp.completions.take(qp.transport) // flushes that find no room are lost
 		qp.fail(ib.GeneralErr, full)
-		return
+		return false
 	}
 	if qp.transport.State() != qp.info.State {
 		status, reason := qp.transport.Failure()
 		qp.fail(status, reason)
 	}
+	return waits != nil && qp.completions.arrived == nil
 }
 
 // fail notes that the device itself moved the queue pair to SQE or ERR.

@@ -207,7 +207,6 @@ func (c *card) makeQueuePair(p *port, spec *device.QueuePairSpec, now time.Time)
 	qp.completions.maxSends, qp.completions.maxReceive = spec.SendWR, spec.RecvWR
 	qp.transport = transport.New(transport.Config{
 		Type: spec.Type, Memory: &c.keyed, PD: spec.PD, QPN: qpn, SendWR: spec.SendWR, RecvWR: spec.RecvWR, SGE: spec.SGE,
-		Window: p.window(),
 	})
 	if err := qp.steps(spec.Steps, now); err != nil {
 		c.qps.release(qpn)

@@ -19,7 +19,7 @@ import (
 const (
 	// socketBuffer is what a port asks the kernel for, in bytes, each way. It
 	// costs nothing while packets do not wait.
-	socketBuffer = 4 << 20
+	socketBuffer = 16 << 20
 	// maxSegments is how many datagrams the kernel takes in one call
 	// (UDP_MAX_SEGMENTS in include/linux/udp.h, 64 before Linux 6.9).
 	maxSegments = 64

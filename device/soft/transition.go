@@ -119,6 +119,7 @@ func (qp *queuePair) moved(t device.Transition) {
 		}
 		from := qp.port.entry(t.GIDIndex, t.Remote.GID) // as checked
 		qp.info.GID, qp.info.GIDIndex = from.GID, from.Index
+		qp.transport.SetWindow(qp.port.window(t.PathMTU))
 		to := t.Remote.GID.Addr()
 		qp.path = newPath(from.socket, to, t.TrafficClass, t.HopLimit)
 		qp.peer.Store(&peer{addr: to, socket: from.socket, pkey: qp.pkey})

@@ -346,7 +346,7 @@ func TestAGapIsToldOnce(t *testing.T) {
 }
 
 func TestANAKThatComesTwiceIsHonouredOnce(t *testing.T) {
-	w := newWire(t, options{mtu: ib.MTU256, retry: 7})
+	w := newWire(t, options{mtu: ib.MTU256, window: 64, retry: 7})
 	a := w.ends[0]
 	local := a.memory.add(2560, all)
 	sent := 0

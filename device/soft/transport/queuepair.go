@@ -121,6 +121,11 @@ func New(cfg Config) *QueuePair {
 	return qp
 }
 
+// SetWindow sets the window in packets, as Config.Window, of the next connection:
+// it counts from the transition to RTS on. A driver that reckons in bytes knows
+// it when it learns the path MTU.
+func (qp *QueuePair) SetWindow(packets int) { qp.cfg.Window = max(1, min(packets, MaxWindow)) }
+
 // State is the present state. The QueuePair itself moves only to ERR.
 func (qp *QueuePair) State() ib.QPState { return qp.state }
 
@@ -148,7 +153,7 @@ func (qp *QueuePair) Modify(now time.Time, t device.Transition) {
 	case device.ToRTS:
 		switch qp.state {
 		case ib.RTR:
-			qp.requester.start(t, qp.cfg.Window)
+			qp.requester.start(t, qp.cfg.Window, qp.mtu)
 		case ib.SQE:
 			qp.status, qp.reason = ib.Success, ""
 		}
@@ -206,8 +211,9 @@ func (qp *QueuePair) receive(now time.Time, p *ib.Packet, from *Arrival) Fate {
 }
 
 // Transmit gives up to budget packets to the sink. It reports whether more could
-// be sent at once. Answers come first, but when there are also requests they
-// take no more than half.
+// be sent at once. Answers with data and NAKs come first, but when there are also
+// requests they take no more than half; an acknowledgement comes last, as it is
+// shorter than all else and so can end a run of packets of one size.
 func (qp *QueuePair) Transmit(now time.Time, sink Sink, budget int) (more bool) {
 	if qp.cfg.Type != ib.RC {
 		return qp.sendUnacknowledged(sink, budget)
@@ -217,12 +223,20 @@ func (qp *QueuePair) Transmit(now time.Time, sink Sink, budget int) (more bool) 
 	if requests {
 		share = (budget + 1) / 2
 	}
-	budget -= qp.sendResponses(sink, share)
+	if !requests || !qp.responder.answers.onlyAck() {
+		budget -= qp.sendResponses(sink, share)
+	}
 	if requests {
 		budget -= qp.sendRequests(now, sink, budget)
 		qp.sendResponses(sink, budget)
 	}
 	return qp.responder.answers.due() || qp.readyToSend()
+}
+
+// OwesOnlyAck reports whether Transmit would send an acknowledgement and no more.
+// It may wait for a moment for more to go with it.
+func (qp *QueuePair) OwesOnlyAck() bool {
+	return qp.responder.answers.onlyAck() && !qp.readyToSend()
 }
 
 // Deadline is the time at which Expire should be called, zero if there is none.

@@ -52,6 +52,9 @@ func (a *answers) clear() { a.list, a.ackDue, a.nakDue = a.list[:0], false, fals
 
 func (a *answers) due() bool { return len(a.list) > 0 || a.nakDue || a.ackDue }
 
+// onlyAck reports whether nothing but an acknowledgement is due.
+func (a *answers) onlyAck() bool { return a.ackDue && !a.nakDue && len(a.list) == 0 }
+
 // ack asks for an acknowledgement of everything so far.
 func (a *answers) ack() { a.ackDue = !a.nakDue }
 

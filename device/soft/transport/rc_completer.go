@@ -154,7 +154,7 @@ func (qp *QueuePair) nakRetry(now time.Time) {
 		return
 	}
 	r.timers.nakked = true
-	r.window.lost()
+	r.window.gap()
 	qp.goBack()
 }
 
@@ -188,5 +188,5 @@ func (qp *QueuePair) expire(now time.Time) {
 		qp.goBack()
 	}
 	t.nakked = false
-	r.window.lost()
+	r.window.timedOut()
 }

@@ -25,8 +25,7 @@ type requester struct {
 	chunk           int
 
 	window   window
-	ackEvery int // packets from one that asks for an acknowledgement to the next
-	sinceAck int
+	sinceAck int // packets since one that asked for an acknowledgement
 
 	timers retryTimers
 
@@ -40,12 +39,11 @@ type requester struct {
 // distance counts the packets from one PSN to a later one, 0 to 2^24-1.
 func distance(from, to ib.PSN) int { return int((to - from) & (1<<24 - 1)) }
 
-func (r *requester) start(t device.ToRTS, window int) {
+func (r *requester) start(t device.ToRTS, window, mtu int) {
 	r.post, r.una, r.next, r.high = t.PSN, t.PSN, t.PSN, t.PSN
 	r.maxReads = t.MaxRDAtomic
 	r.chunk = max(1, window/min(max(1, t.MaxRDAtomic), 4))
-	r.ackEvery = max(1, min(32, window/4))
-	r.window.start(window)
+	r.window.start(window, mtu)
 	r.timers.start(t)
 }
 
@@ -71,7 +69,7 @@ func (qp *QueuePair) readyToSend() bool {
 	case qp.state == ib.SQD && !r.started(w):
 		return false
 	case !w.answered():
-		return r.outstanding() < r.window.size
+		return r.window.open(r.outstanding())
 	case r.reads >= r.maxReads:
 		return false
 	}
@@ -121,6 +119,7 @@ func (qp *QueuePair) sendRequests(now time.Time, sink Sink, budget int) (sent in
 		if r.next == w.end() {
 			r.cursor++
 		}
+		r.window.sent(r.outstanding())
 		sink.Send(&qp.packet, nil)
 		sent++
 	}
@@ -156,7 +155,7 @@ func (qp *QueuePair) buildAnswered(w *sendWork, n int) {
 // closes without one on its way.
 func (r *requester) wantsAck(w *sendWork) bool {
 	r.sinceAck++
-	if r.next.Next() != w.end() && r.sinceAck < r.ackEvery && r.outstanding()+1 < r.window.size {
+	if r.next.Next() != w.end() && r.sinceAck < r.window.portion() && r.outstanding()+1 < r.window.size {
 		return false
 	}
 	r.sinceAck = 0
