@@ -28,9 +28,9 @@ func testTransfer(t *testing.T, p Pair) {
 		a.write(ma.Address, want)
 
 		b.post(qb, device.WorkRequest{ID: 10, Opcode: device.WorkRecv, SGL: sge(mb)})
-		a.post(qa, device.WorkRequest{ID: 11, Opcode: device.WorkSendImm, Imm: 0x01020304, SGL: sge(ma), Signaled: true})
+		a.post(qa, device.WorkRequest{ID: 11, Opcode: device.WorkSendImm, Imm: 0x01020304, SGL: sge(ma), Signaled: true, Solicited: true})
 		r := b.next(qb, 1)[0]
-		if r.ID != 10 || r.Status != ib.Success || r.Opcode != ib.WCRecv || !r.Receive || r.Length != uint32(size) || !r.HasImm || r.Imm != 0x01020304 {
+		if r.ID != 10 || r.Status != ib.Success || r.Opcode != ib.WCRecv || !r.Receive || r.Length != uint32(size) || !r.HasImm || r.Imm != 0x01020304 || !r.Solicited {
 			t.Fatalf("%d bytes received: %+v", size, r)
 		}
 		if s := a.next(qa, 1)[0]; s.ID != 11 || s.Status != ib.Success || s.Opcode != ib.WCSend || s.Receive {
