@@ -17,6 +17,7 @@ import (
 
 	"github.com/accelfab/accelfab/device"
 	"github.com/accelfab/accelfab/device/ib"
+	"github.com/accelfab/accelfab/device/topology"
 )
 
 func TestNothingIsLeftAfterClose(t *testing.T) {
@@ -86,6 +87,86 @@ func TestNamesAreStable(t *testing.T) {
 	}
 	if a[0].Serial == a[1].Serial || a[0].PCIAddress == a[1].PCIAddress || a[0].MemoryBase == a[1].MemoryBase {
 		t.Errorf("two cards are alike: %+v, %+v", a[0], a[1])
+	}
+}
+
+// freeAddresses gives loopback addresses that no RoCE v2 socket has.
+func freeAddresses(t *testing.T, n int) (list []string) {
+	t.Helper()
+	var taken []*stranger
+	for range n {
+		taken = append(taken, newStranger(t))
+	}
+	for _, s := range taken {
+		s.socket.close()
+		list = append(list, s.addr.String())
+	}
+	return list
+}
+
+// TestDealtAddresses gives two of six scale-out ports an address of an interface:
+// the others are down and say why, internal ports stay among themselves.
+func TestDealtAddresses(t *testing.T) {
+	want := freeAddresses(t, 2)
+	dir, list := t.TempDir(), strings.Join(want, ", ")
+	ch := openChassis(t, dir, testSpec+",network="+want[0]+"+"+want[1])
+	if !searchNetwork.Contains(ch.Network().Addr()) {
+		t.Errorf("internal ports are on %v, want a network of %v", ch.Network(), searchNetwork)
+	}
+	ctx := context.Background()
+	for _, c := range ch.cards {
+		for _, p := range c.ports {
+			got, err := c.Port(ctx, p.number)
+			if err != nil {
+				t.Fatal(err)
+			}
+			switch {
+			case p.wiring.Class == topology.Internal:
+				if got.State != device.PortActive || got.Reason != "" || !ch.addresses.loopback.owns(p.ipv4().addr) {
+					t.Errorf("internal port %+v", got)
+				}
+			case p.wiring.Class == topology.ScaleOut && len(want) > 0:
+				if got.State != device.PortActive || got.Reason != "" || got.ActiveMTU != ib.MTU4096 ||
+					len(got.GIDs) != 1 || got.GIDs[0].Index != 1 || got.GIDs[0].GID.Addr().String() != want[0] {
+					t.Errorf("port %+v, want it on %s", got, want[0])
+				}
+				if got.ReceiveBuffer <= 0 || got.ReceiveBuffer > got.ReceiveBufferAsked || got.ReceiveBufferAsked != socketBuffer {
+					t.Errorf("receive buffer of %d bytes, %d asked", got.ReceiveBuffer, got.ReceiveBufferAsked)
+				}
+				want = want[1:]
+			case p.wiring.Class == topology.ScaleOut:
+				if got.State != device.PortDown || got.AdminUp || len(got.GIDs) != 0 || got.ReceiveBuffer != 0 ||
+					!strings.Contains(got.Reason, list+") have addresses for 2 of 6 scale-out ports") {
+					t.Errorf("port without an address %+v", got)
+				}
+				var field *device.FieldError
+				if err := c.SetPort(ctx, p.number, true); !errors.As(err, &field) || !strings.Contains(field.Problem, "is without an address") {
+					t.Errorf("SetPort: %v", err)
+				}
+			}
+		}
+	}
+	other := openChassis(t, dir, testSpec).cards[0]
+	exchange(t, newEnd(t, ch.cards[0], scaleOut(t, ch.cards[0]), 1<<16), newEnd(t, other, scaleOut(t, other), 1<<16), ib.MTU4096)
+}
+
+func TestAnAddressThatIsHeld(t *testing.T) {
+	s := newStranger(t)
+	before := descriptors(t)
+	cfg, err := ParseSpec(testSpec + ",network=" + s.addr.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.LockDir = t.TempDir()
+	ch, err := Open(cfg)
+	if err == nil {
+		ch.Close()
+	}
+	if !errors.Is(err, errHeld) || !strings.Contains(err.Error(), "address "+s.addr.String()+", UDP port 4791") {
+		t.Errorf("error %v, want one with the address and UDP port 4791", err)
+	}
+	if after := descriptors(t); !slices.Equal(before, after) {
+		t.Errorf("descriptors %v, before %v", after, before)
 	}
 }
 

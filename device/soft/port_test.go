@@ -61,7 +61,7 @@ func turnedAway(c device.PortCounters) uint64 {
 }
 
 // ipv4 is the socket of the port's IPv4 address.
-func (p *port) ipv4() *socket { return p.gids[1].socket }
+func (p *port) ipv4() *socket { return p.entry(1, ib.GID{}).socket }
 
 // settled waits until the port has received n packets more than at first and
 // gives what changed.
