@@ -107,7 +107,7 @@ func (s *stranger) receive(t *testing.T) string {
 // leaves the queue pair, and whether all others go on.
 func TestBadInputEndsAsTheSpecificationSays(t *testing.T) {
 	s := newStranger(t)
-	a := newAttackFrom(t, s)
+	a := newAttackFrom(t, s, 1)
 	packet := func(op ib.Opcode, change func(*ib.Packet)) func(*besieged) []byte {
 		return func(b *besieged) []byte {
 			p := b.good(op)
@@ -300,7 +300,7 @@ func TestBadInputEndsAsTheSpecificationSays(t *testing.T) {
 // Without a receive RC asks the sender to wait; UC and UD drop.
 func TestNoReceiveIsPosted(t *testing.T) {
 	s := newStranger(t)
-	b := newBesieged(t, newAttackFrom(t, s), s)
+	b := newBesieged(t, newAttackFrom(t, s, 1), s)
 	for _, c := range []struct {
 		op             ib.Opcode
 		reason, answer string

@@ -13,6 +13,7 @@ import (
 
 	"github.com/accelfab/accelfab/device"
 	"github.com/accelfab/accelfab/device/ib"
+	"github.com/accelfab/accelfab/device/topology"
 )
 
 // FuzzReceive plays programs of packets against a port with live queue pairs of
@@ -82,16 +83,25 @@ const (
 	attackKey  = ib.QKey(0x11111111)
 )
 
-func newAttack(t testing.TB) *attack { return newAttackFrom(t, newStranger(t)) }
+// newAttack has its bystander on the port under attack.
+func newAttack(t testing.TB) *attack { return newAttackFrom(t, newStranger(t), 0) }
 
-func newAttackFrom(t testing.TB, s *stranger) *attack {
+// newAttackFrom has its bystander on the nth scale-out port, of which the first is
+// under attack.
+func newAttackFrom(t testing.TB, s *stranger, nth int) *attack {
 	t.Helper()
 	dir := t.TempDir()
 	const spec = "soft:hls-2,cards=1,memory=16MiB"
 	ca, cb := openChassis(t, dir, spec).cards[0], openChassis(t, dir, spec).cards[0]
 	a := &attack{card: ca, port: ca.ports[scaleOut(t, ca)], peer: s.addr, reached: map[ib.QPType]uint64{}}
 	a.in = &ingress{port: a.port, socket: a.port.ipv4()}
-	a.near, a.far = newEnd(t, ca, scaleOut(t, ca), 4096), newEnd(t, cb, scaleOut(t, cb), 4096)
+	var ports []int
+	for _, p := range ca.ports {
+		if p.wiring.Class == topology.ScaleOut {
+			ports = append(ports, p.number)
+		}
+	}
+	a.near, a.far = newEnd(t, ca, ports[nth], 4096), newEnd(t, cb, ports[nth], 4096)
 	connect(t, a.near, a.far, ib.MTU1024)
 	a.guarded = newGuarded(t, ca)
 	return a
