@@ -162,3 +162,26 @@ func TestMoreAtOnceThanWasAgreed(t *testing.T) {
 		}
 	}
 }
+
+// A queue pair may do few atomics among many writes, so that PSNs come round while
+// an old result is still kept.
+func TestTheNewestResultOfAPSNIsGiven(t *testing.T) {
+	for _, tt := range []struct {
+		most int
+		done []ib.PSN
+		psn  ib.PSN
+		want uint64
+		kept bool
+	}{
+		{4, []ib.PSN{5, 6, 5}, 5, 2, true},
+		{4, []ib.PSN{5, 6, 5}, 6, 1, true},
+		{2, []ib.PSN{5, 6, 5, 7}, 5, 2, true},
+		{2, []ib.PSN{5, 6, 5, 7}, 6, 0, false},
+		{2, []ib.PSN{5, 6, 6, 7}, 6, 2, true},
+		{1, []ib.PSN{5, 5}, 5, 1, true},
+	} {
+		if got, kept := transport.SavedAtomic(tt.most, tt.psn, tt.done...); got != tt.want || kept != tt.kept {
+			t.Errorf("%d kept, PSNs %v: %d gives %d, %v; want %d, %v", tt.most, tt.done, tt.psn, got, kept, tt.want, tt.kept)
+		}
+	}
+}

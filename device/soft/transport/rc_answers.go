@@ -121,10 +121,6 @@ func (a *answers) atomic(psn ib.PSN, msn uint32, original uint64) {
 	result := answer{first: psn, psn: psn, packets: 1, msn: msn, atomic: true, original: original}
 	a.list = append(a.list, result)
 	a.ackDue = false
-	if i := a.savedAt(psn); i >= 0 { // of 2^24 packets ago
-		a.saved[i] = result
-		return
-	}
 	if len(a.saved) < a.most {
 		a.saved = append(a.saved, result)
 		return
@@ -133,9 +129,15 @@ func (a *answers) atomic(psn ib.PSN, msn uint32, original uint64) {
 	a.nextSaved = (a.nextSaved + 1) % a.most
 }
 
-// savedAt finds the saved result of a PSN, -1 if there is none.
+// savedAt finds the newest saved result of a PSN, which may have come round since
+// an older one; -1 if there is none.
 func (a *answers) savedAt(psn ib.PSN) int {
-	return slices.IndexFunc(a.saved, func(x answer) bool { return x.psn == psn })
+	for n := len(a.saved) - 1; n >= 0; n-- {
+		if i := (a.nextSaved + n) % len(a.saved); a.saved[i].psn == psn {
+			return i
+		}
+	}
+	return -1
 }
 
 // atomicAgain answers a repeated atomic from the saved results. One that is not
