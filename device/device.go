@@ -40,8 +40,11 @@ type Device interface {
 	ProtectionDomains
 	Memory
 	Regions
+	Exports
+	Imports
 	QueuePairs
 	Work
+	Maintenance
 	io.Closer
 }
 

@@ -16,6 +16,8 @@ var (
 	ErrClosed    = errors.New("device closed")
 	ErrExhausted = errors.New("exhausted")
 	ErrInvalid   = errors.New("invalid argument")
+	ErrRevoked   = errors.New("export revoked")
+	ErrAttach    = errors.New("cannot attach")
 )
 
 // FieldError says which field of an argument is wrong, and how. errors.Is
@@ -75,3 +77,28 @@ func (e *PostError) Error() string { return fmt.Sprintf("work request %d: %v", e
 
 // Unwrap gives the reason.
 func (e *PostError) Unwrap() error { return e.Err }
+
+// AttachReason says in one word why an importer cannot attach an export.
+type AttachReason string
+
+// The reasons of an AttachError.
+const (
+	NoImport       AttachReason = "IMPORT_UNSUPPORTED"  // the importer imports nothing
+	NoPeerToPeer   AttachReason = "P2P_UNSUPPORTED"     // the importer needs host memory
+	NotReachable   AttachReason = "PATH_NOT_REACHABLE"  // something between the devices is in the way
+	NotInAperture  AttachReason = "OUTSIDE_APERTURE"    // the memory is not on the bus
+	SegmentTooLong AttachReason = "SEGMENT_UNSUPPORTED" // the importer cannot take the pieces
+)
+
+// AttachError says why an importer cannot attach an export. errors.Is finds
+// ErrAttach.
+type AttachError struct {
+	Reason       AttachReason
+	Problem      string
+	Alternatives []string // IDs of devices that could
+}
+
+func (e *AttachError) Error() string { return string(e.Reason) + ": " + e.Problem }
+
+// Unwrap makes errors.Is find ErrAttach.
+func (e *AttachError) Unwrap() error { return ErrAttach }

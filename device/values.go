@@ -34,7 +34,8 @@ type Limits struct {
 	RecvWR            int
 	SGE               int // scatter/gather entries of a work request
 	MessageBytes      uint64
-	RDAtomic          int // READ and atomic operations outstanding on a queue pair
+	RDAtomic          int    // READ and atomic operations outstanding on a queue pair
+	ExportPage        uint64 // exports are made of whole pages of so many bytes; 0 if it exports nothing
 	MaxMTU            ib.MTU
 }
 
@@ -49,6 +50,12 @@ const (
 	CapAtomics  Capability = "ATOMICS"
 	CapSetPort  Capability = "SET_PORT"
 	CapSimulate Capability = "SIMULATE"
+	CapExport   Capability = "EXPORT"   // Exports
+	CapImport   Capability = "IMPORT"   // Imports
+	CapDynamic  Capability = "DYNAMIC"  // as an importer it follows memory that moves
+	CapMappable Capability = "MAPPABLE" // its exports are real dma-bufs
+	CapMove     Capability = "MOVE"     // Maintenance.MoveBuffer
+	CapReset    Capability = "RESET"    // Maintenance.Reset
 )
 
 // PortClass says where a port leads.
@@ -154,6 +161,7 @@ const (
 	DeviceChanged EventKind = iota + 1
 	PortChanged
 	QueuePairChanged
+	MemoryChanged // an export or an imported region: the memory moved, was revoked, or a descriptor was closed
 )
 
 // PD is the device's handle of a protection domain.
@@ -204,6 +212,10 @@ type Region struct {
 	Access  ib.Access
 	LKey    ib.LKey
 	RKey    ib.RKey
+	// Imported says that the memory is another device's: Address is the IOVA,
+	// and Revoked that the exporter took it back, so that no access succeeds.
+	Imported bool
+	Revoked  bool
 }
 
 // RegionResult is the answer for one spec of a batch.
