@@ -67,10 +67,7 @@ func newPingpongTypeCmd(a *app, kind pb.QueuePair_Type) *cobra.Command {
 			if len(args) == 1 {
 				host, p.run.client = args[0], true
 			}
-			if cmd.Flags().Changed("ib-port") && p.place.ibPort == 0 {
-				return usage("--ib-port 0: want 1 or more")
-			}
-			if err := p.validate(args); err != nil {
+			if err := p.validate(args, cmd.Flags().Changed); err != nil {
 				return err
 			}
 			p.run.limit = a.timeout
@@ -97,17 +94,11 @@ func newPingpongTypeCmd(a *app, kind pb.QueuePair_Type) *cobra.Command {
 }
 
 // validate refuses what no node could do.
-func (p *pingpongFlags) validate(args []string) error {
-	lowest := 0
-	if len(args) == 1 {
-		if args[0] == "" {
-			return usage("HOST is empty: want a name or an address")
-		}
-		lowest = 1
+func (p *pingpongFlags) validate(args []string, given func(flag string) bool) error {
+	if err := checkPlace(p.port, p.place, args, given); err != nil {
+		return err
 	}
 	switch {
-	case p.port < lowest || p.port > 65535:
-		return usage("--port %d: want %d to 65535", p.port, lowest)
 	case p.size < 1 || p.size > 1<<31:
 		return usage("--size %d: want 1 to 2GiB", uint64(p.size))
 	case p.run.kind != pb.QueuePair_TYPE_UD && !slices.Contains(pathMTUs, p.mtu):
@@ -231,7 +222,7 @@ func (p *pingpongFlags) meet(ctx context.Context, talk io.Writer, host string, o
 		}
 	}
 	defer conn.Close()
-	peer := pingpongPeer{conn: conn, limit: p.run.limit}
-	err := peer.introduce(ctx, host == "", own, func(remote pingpongAddress) error { return p.run.connect(ctx, remote) })
+	peer := tcpPeer{conn: conn, limit: p.run.limit}
+	err := introduce(ctx, peer, host == "", own, func(remote pingpongAddress) error { return p.run.connect(ctx, remote) })
 	return interruptedOr(ctx, err)
 }

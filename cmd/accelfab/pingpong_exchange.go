@@ -5,13 +5,9 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/netip"
-	"os"
 	"regexp"
 	"strconv"
-	"time"
 )
 
 // pingpongAddress is one end, as the pingpong programs tell it to each other.
@@ -63,17 +59,11 @@ func parsePingpongText(text []byte) (pingpongAddress, error) {
 	return a, nil
 }
 
-// pingpongPeer is the TCP connection to the other end. Each step has the limit.
-type pingpongPeer struct {
-	conn  net.Conn
-	limit time.Duration
-}
-
 // introduce tells this end's address to the peer and calls connect with the
 // peer's, at the moment at which the peer relies on it: a server before it
 // answers, a client before it says that it is done.
-func (p pingpongPeer) introduce(ctx context.Context, server bool, own pingpongAddress, connect func(pingpongAddress) error) error {
-	defer context.AfterFunc(ctx, func() { p.conn.Close() })()
+func introduce(ctx context.Context, p tcpPeer, server bool, own pingpongAddress, connect func(pingpongAddress) error) error {
+	defer p.until(ctx)()
 	if !server {
 		if err := p.send(ctx, own.text()); err != nil {
 			return err
@@ -101,73 +91,4 @@ func (p pingpongPeer) introduce(ctx context.Context, server bool, own pingpongAd
 		err = fmt.Errorf("the peer says %q, want %q", last, pingpongDone)
 	}
 	return err
-}
-
-// send writes at once: the other program reads once.
-func (p pingpongPeer) send(ctx context.Context, b []byte) error {
-	_ = p.conn.SetDeadline(time.Now().Add(p.limit))
-	if _, err := p.conn.Write(b); err != nil {
-		return p.fault(ctx, err)
-	}
-	return nil
-}
-
-func (p pingpongPeer) receive(ctx context.Context, size int) ([]byte, error) {
-	_ = p.conn.SetDeadline(time.Now().Add(p.limit))
-	b := make([]byte, size)
-	switch n, err := io.ReadFull(p.conn, b); {
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return nil, fmt.Errorf("the peer closed the connection after %d of %d bytes (%q): what does it say", n, size, b[:n])
-	case err != nil:
-		return nil, p.fault(ctx, err)
-	}
-	return b, nil
-}
-
-// fault says what an error of the connection means.
-func (p pingpongPeer) fault(ctx context.Context, err error) error {
-	switch {
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return fmt.Errorf("the peer says nothing for %v (--timeout)", p.limit)
-	}
-	return fmt.Errorf("the connection to the peer: %w", err)
-}
-
-// tcpListen listens on all addresses of the machine. Port 0 takes a free one.
-func tcpListen(ctx context.Context, port int) (net.Listener, error) {
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort("", strconv.Itoa(port)))
-	if err != nil {
-		return nil, fmt.Errorf("--port %d: %w", port, err)
-	}
-	return l, nil
-}
-
-// tcpAccept waits for one client, as long as it takes, and listens no more.
-func tcpAccept(ctx context.Context, l net.Listener) (net.Conn, error) {
-	defer l.Close()
-	defer context.AfterFunc(ctx, func() { l.Close() })()
-	conn, err := l.Accept()
-	if ctx.Err() != nil {
-		if err == nil {
-			conn.Close()
-		}
-		return nil, ctx.Err()
-	}
-	return conn, err
-}
-
-// tcpDial connects to a server.
-func tcpDial(ctx context.Context, host string, port int, limit time.Duration) (net.Conn, error) {
-	call, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	conn, err := new(net.Dialer).DialContext(call, "tcp", net.JoinHostPort(host, strconv.Itoa(port)))
-	switch {
-	case ctx.Err() != nil:
-		return nil, ctx.Err()
-	case err != nil:
-		return nil, fmt.Errorf("no server to talk to: %w; is it started there, with this --port", err)
-	}
-	return conn, nil
 }

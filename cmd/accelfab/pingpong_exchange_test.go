@@ -80,8 +80,8 @@ func introduced(t *testing.T, ctx context.Context, server bool, refuse error, ot
 		other(far)
 	}()
 	var in introduction
-	p := pingpongPeer{conn: near, limit: time.Minute}
-	in.err = p.introduce(ctx, server, anAddress, func(a pingpongAddress) error {
+	p := tcpPeer{conn: near, limit: time.Minute}
+	in.err = introduce(ctx, p, server, anAddress, func(a pingpongAddress) error {
 		in.steps = append(in.steps, a.String())
 		return refuse
 	})

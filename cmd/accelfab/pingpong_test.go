@@ -35,12 +35,17 @@ $`
 func pingpongBetweenNodes(t *testing.T, a, b string) {
 	says := regexp.MustCompile(pingpongSays)
 	for line, bytes := range map[string]string{
-		"rc -n 50":                   "409600",
-		"rc -n 50 -c -s 1":           "100",
-		"rc -n 50 -c -e -s 10000":    "1000000",
-		"rc -n 3 -c -s 1MiB -m 4096": "6291456",
-		"rc -n 20 -c -r 1 -m 256":    "163840",
-		"rc -n 20 -c -r 2000 -l 5":   "163840",
+		"rc -n 50":                    "409600",
+		"rc -n 50 -c -s 1":            "100",
+		"rc -n 50 -c -e -s 10000":     "1000000",
+		"rc -n 3 -c -s 1MiB -m 4096":  "6291456",
+		"rc -n 20 -c -r 1 -m 256":     "163840",
+		"rc -n 20 -c -r 2000 -l 5":    "163840",
+		"uc -n 20 -c":                 "163840",
+		"uc -n 20 -c -e -s 5000 -l 1": "200000",
+		"ud -n 20 -c":                 "40960",
+		"ud -n 20 -c -e -s 1 -l 7":    "40",
+		"ud -n 20 -c -s 4096 -r 1":    "163840",
 	} {
 		t.Run(line, func(t *testing.T) {
 			words := strings.Fields(line)
@@ -121,15 +126,17 @@ func pingpongRefused(t *testing.T, a, b string) {
 			t.Errorf("the client: %+v", c)
 		}
 	})
-	t.Run("iterations", func(t *testing.T) {
-		s, c := pingpongPair(t, a, b, "rc", []string{"-e", "--timeout", "2s"}, []string{"-n", "20"}, []string{"-n", "10"})
-		if s.status != exitFailed || !strings.Contains(s.stderr, "10 of 20 messages arrived and 10 were sent: nothing came for 2s (--timeout); is the other end still there") {
-			t.Errorf("the server: %+v", s)
-		}
-		if c.status != 0 {
-			t.Errorf("the client: %+v", c)
-		}
-	})
+	for kind, why := range map[string]string{"rc": "is the other end still there", "ud": "UD sends nothing again, so one lost message ends the exchange"} {
+		t.Run("iterations of "+kind, func(t *testing.T) {
+			s, c := pingpongPair(t, a, b, kind, []string{"-e", "--timeout", "2s"}, []string{"-n", "20"}, []string{"-n", "10"})
+			if s.status != exitFailed || !strings.Contains(s.stderr, "10 of 20 messages arrived and 10 were sent: nothing came for 2s (--timeout); "+why+"\n") {
+				t.Errorf("the server: %+v", s)
+			}
+			if c.status != 0 {
+				t.Errorf("the client: %+v", c)
+			}
+		})
+	}
 }
 
 // A peer that is none of the family, or ends too soon, is told of.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/accelfab/accelfab/client"
 	pb "github.com/accelfab/accelfab/proto/accelfab/v1"
@@ -86,6 +87,9 @@ func nothingLeft(t *testing.T, targets ...string) {
 	}
 }
 
+// endLimit bounds how long a command line may take on a busy machine.
+const endLimit = 2 * time.Minute
+
 // running is a command line under way.
 type running struct {
 	t      *testing.T
@@ -127,8 +131,8 @@ func (r *running) wait() result {
 	select {
 	case got := <-r.ended:
 		return got
-	case <-r.t.Context().Done():
-		r.t.Fatal("does not end")
+	case <-time.After(endLimit):
+		r.t.Fatal("it does not end")
 		return result{}
 	}
 }
@@ -181,6 +185,10 @@ func TestBetweenTwoNodes(t *testing.T) {
 		{"pingpong with a wrong peer", pingpongWithWrongPeer},
 		{"pingpong refused", pingpongRefused},
 		{"pingpong interrupted", pingpongInterrupted},
+		{"perf", perfBetweenNodes},
+		{"perf refused", perfRefused},
+		{"perf with a wrong client", perfWithWrongClient},
+		{"perf interrupted", perfInterrupted},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			test.run(t, a, b)
