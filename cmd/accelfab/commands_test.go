@@ -42,6 +42,8 @@ n1    DEGRADED (DEVICE_UNAVAILABLE)  8        v1.4.0   i-1       2026-12-01 09:3
 RESOURCE  REASON              SINCE                MESSAGE
 soft-1    DEVICE_UNAVAILABLE  2026-12-01 09:30:15  it does not answer
 `},
+	{line: "doctor -o yaml", asks: []proto.Message{&pb.GetNodeRequest{Name: "nodes/local"}, &pb.ListDevicesRequest{Parent: "nodes/local", PageSize: 1000},
+		&pb.ListPortsRequest{Parent: "nodes/local/devices/-", PageSize: 1000}}, status: 1, prints: doctorYAML},
 	{line: "topo", asks: []proto.Message{&pb.GetTopologyRequest{Name: "nodes/local/topology"}}, prints: `
 LANES   soft-0  soft-1  soft-2  SCALE-OUT PORTS
 soft-0  .       3       -       8,22
@@ -138,6 +140,42 @@ GAP: events after 4 and before 40 are not kept any more
 `},
 	{line: "version", prints: "\n" + version() + "\n"},
 }
+
+// doctorYAML is of the node of these tests, which is not well.
+var doctorYAML = `
+well: false
+findings:
+  - check: daemon
+    result: ok
+    subjects:
+      - nodes/n1
+    finding: answers, and is DEGRADED
+  - check: version
+    result: BAD
+    finding: the daemon's is v1.4.0, this program's ` + version() + `
+    toDo: install both from one build, and restart the daemon
+  - check: health
+    result: BAD
+    subjects:
+      - nodes/n1/devices/soft-1
+    finding: 'DEVICE_UNAVAILABLE: it does not answer'
+    toDo: 'look for it in the daemon''s log and in: accelfab event list'
+  - check: store
+    result: ok
+    finding: takes changes
+  - check: devices
+    result: ok
+    finding: 1 of 1 usable
+  - check: ports
+    result: ok
+    finding: 1 of 1 with a cable are active
+  - check: receive buffer
+    result: BAD
+    subjects:
+      - nodes/n1/devices/soft-0/ports/8
+    finding: '212992 bytes of the 4194304 asked for: packets are lost under load'
+    toDo: sysctl -w net.core.rmem_max=4194304, and restart the daemon; or run it as root
+`
 
 const (
 	deviceTable = `
