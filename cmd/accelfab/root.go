@@ -120,11 +120,22 @@ func (a *app) dial(server string, fn func(*client.Client) error) error {
 	return fn(c)
 }
 
+// version is of the module, or of the commit it was built from. accelfabd tells
+// its own in the same words, so that the two can be compared.
 func version() string {
-	if info, ok := debug.ReadBuildInfo(); ok {
-		return info.Main.Version
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
 	}
-	return "unknown"
+	if v := info.Main.Version; v != "" && v != "(devel)" {
+		return v
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" && len(s.Value) >= 12 {
+			return "devel-" + s.Value[:12]
+		}
+	}
+	return "devel"
 }
 
 func newVersionCmd() *cobra.Command {
