@@ -16,6 +16,7 @@
 //	transfer  RDMA WRITE and READ between two software devices, beside plain UDP
 //	latency   messages of 8 bytes between them, beside a UDP echo
 //	loss      RDMA WRITE over a wire that loses packets, beside one that does not
+//	libfabric SEND beside fi_pingpong, if that is in PATH
 //	memory    what an idle accelfabd and a queue pair of it take
 //	scale     49,152 queue pairs by batches
 //
@@ -71,6 +72,7 @@ var groups = []group{
 	{"transfer", transfer},
 	{"latency", latency},
 	{"loss", loss},
+	{"libfabric", libfabric},
 	{"memory", memory},
 	{"scale", scale},
 }
