@@ -3,6 +3,7 @@ package fabric_test
 import (
 	"bytes"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -166,6 +167,11 @@ func TestDatagrams(t *testing.T) {
 	qps := p.queuePairs(ib.UD)
 	to := func(q fabric.QueuePair) *device.Datagram {
 		return &device.Datagram{GID: q.Local.GID, QPN: q.Local.QPN, QKey: *q.Attributes.QKey}
+	}
+	for _, q := range qps { // as the port's table has it
+		if port := must(p.f.GetPort(ctx(), alice, q.PortName)); !slices.Contains(port.GIDs, device.GIDEntry{Index: q.Local.GIDIndex, GID: q.Local.GID, Type: ib.RoCEv2}) {
+			t.Errorf("local endpoint %+v: the port has %+v", q.Local, port.GIDs)
+		}
 	}
 	const grh = 40
 	want := []byte("a datagram")

@@ -21,7 +21,7 @@ var qps = resource[*pb.QueuePair]{
 		{"PD", func(q *pb.QueuePair) any { return short(q.GetProtectionDomain()) }},
 		{"LOCAL", func(q *pb.QueuePair) any { return endpointText(q.GetLocalEndpoint()) }},
 		{"REMOTE", func(q *pb.QueuePair) any { return endpointText(q.GetRemoteEndpoint()) }},
-		{"MTU", func(q *pb.QueuePair) any { return q.GetAttributes().GetPathMtuBytes() }},
+		{"MTU", func(q *pb.QueuePair) any { return orNone(q.GetAttributes().GetPathMtuBytes()) }},
 		{"ERROR", func(q *pb.QueuePair) any { return q.GetError().GetMessage() }},
 	},
 	more: qpDetails,
@@ -36,6 +36,14 @@ var qps = resource[*pb.QueuePair]{
 		_, err := c.QueuePairs.DeleteQueuePair(ctx, &pb.DeleteQueuePairRequest{Name: name, Etag: r.etag, ValidateOnly: r.validateOnly})
 		return err
 	},
+}
+
+// orNone is nothing for a number that is not there.
+func orNone(n uint32) any {
+	if n == 0 {
+		return ""
+	}
+	return n
 }
 
 func endpointText(e *pb.QueuePair_Endpoint) string {
