@@ -26,10 +26,10 @@ func (m *keyedMemory) Remote(pd device.PD, key ib.RKey, address uint64, length u
 	return m.byRKey[key].reach(pd, address, length, access)
 }
 
-// reach gives the bytes of a range if the region, which may be nil, is of the
-// domain, grants the access and holds the range.
+// reach gives the bytes of a range if the region, which may be nil, is not revoked,
+// is of the domain, grants the access and holds the range.
 func (r *region) reach(pd device.PD, address uint64, length uint32, access ib.Access) ([]byte, bool) {
-	if r == nil || r.PD != pd || r.Access&access != access || address < r.Address {
+	if r == nil || r.data == nil || r.PD != pd || r.Access&access != access || address < r.Address {
 		return nil, false
 	}
 	offset, n := address-r.Address, uint64(length)

@@ -13,6 +13,11 @@ import (
 // card is one accelerator of a chassis. It implements device.Device.
 type card struct {
 	info    device.Info
+	node    string   // that it is a device of
+	chassis *Chassis // that it is in
+	// gate is held for reading by what makes and ends objects of the card, and for
+	// writing by Reset.
+	gate    sync.RWMutex
 	ports   []*port
 	memory  *memory
 	domains *domains
@@ -22,11 +27,19 @@ type card struct {
 	timers  *timers
 	events  *events
 
+	// slot is its place on the bus, aperture what the bus reaches of its memory,
+	// importing what it can do as an importer; fixed once it is open.
+	slot      int
+	aperture  aperture
+	importing importing
+	exports   map[device.UID]*export   // guarded by bus.mu
+	attached  map[*attachment]struct{} // to others' exports; guarded by bus.mu
+
 	closed  atomic.Bool
 	running sync.WaitGroup
 }
 
-func newCard(cfg *Config, module int) (*card, error) {
+func newCard(ch *Chassis, cfg *Config, module int) (*card, error) {
 	info := cardInfo(cfg, module)
 	memory, err := openMemory(info.ID, info.MemoryBase, info.MemoryBytes)
 	if err != nil {
@@ -39,10 +52,19 @@ func newCard(cfg *Config, module int) (*card, error) {
 		qps:     newQueuePairs(info.Limits.QueuePairs, cfg.Rest),
 		timers:  newTimers(),
 		events:  newEvents(),
+		node:    cfg.NodeID, chassis: ch,
+		aperture:  aperture{cfg.ApertureBytes},
+		importing: importing{cfg.Import, !cfg.NoPeerToPeer, cfg.LargestSegment},
+		exports:   make(map[device.UID]*export),
+		attached:  make(map[*attachment]struct{}),
 	}
 	c.keyed.regions = c.regions
 	for _, p := range cfg.Map.Cards[module].Ports {
 		c.ports = append(c.ports, newPort(c, p, cfg.Map.PortSpeedMbps))
+	}
+	if err := localBus.join(c); err != nil {
+		memory.close()
+		return nil, err
 	}
 	return c, nil
 }
@@ -123,6 +145,7 @@ func (c *card) Close() error {
 	c.running.Wait()
 	c.qps.close()
 	c.regions.close()
+	localBus.leave(c)
 	c.events.close()
 	return errors.Join(append(errs, c.memory.close())...)
 }

@@ -14,7 +14,8 @@ import (
 
 const (
 	defaultMemory = 1 << 30
-	maxMemory     = 1 << 40 // bytes of a card: device addresses of cards are this far apart
+	maxMemory     = 1 << 40 // bytes of a card
+	addressRoom   = 2 << 40 // of the device addresses of a card: they are this far apart
 	memoryBase    = 1 << 44 // device address of card 0; no address is valid on two cards
 	defaultRest   = 30 * time.Second
 )
@@ -43,6 +44,17 @@ type Config struct {
 	LockDir string
 	// Limits that are not zero lower those of the device.
 	Limits device.Limits
+	// ApertureBytes is how much of the memory of a card other devices reach over
+	// the bus, from its beginning on, as a PCI BAR does; 0 means all. It is
+	// rounded down to 4096.
+	ApertureBytes uint64
+	// Import is what a card is as an importer; "" means ImportDynamic.
+	Import ImportKind
+	// NoPeerToPeer makes importers that reach nothing but host memory.
+	NoPeerToPeer bool
+	// LargestSegment is the largest piece of memory that an importer takes, in
+	// bytes, a multiple of 4096; 0 means 2 GiB.
+	LargestSegment uint64
 	// Rest is how long keys and queue pair numbers that were given back are
 	// not given out again; 0 means 30 s.
 	Rest time.Duration
@@ -57,8 +69,11 @@ var defaultLimits = device.Limits{
 	SGE:               16,
 	MessageBytes:      1 << 31,
 	RDAtomic:          16,
+	ExportPage:        pageSize,
 	MaxMTU:            ib.MTU4096,
 }
+
+const defaultSegment = 2 << 30
 
 func checkMemory(n uint64) error {
 	if n < pageSize || n > maxMemory {
@@ -96,6 +111,13 @@ func (cfg *Config) complete() error {
 	if err := checkItems(cfg.Networks); err != nil {
 		return err
 	}
+	if cfg.ApertureBytes == 0 || cfg.ApertureBytes > cfg.MemoryBytes {
+		cfg.ApertureBytes = cfg.MemoryBytes
+	}
+	cfg.ApertureBytes &^= pageSize - 1
+	if err := cfg.completeImport(); err != nil {
+		return err
+	}
 	if cfg.LockDir == "" {
 		cfg.LockDir = defaultLockDir()
 	}
@@ -111,6 +133,25 @@ func (cfg *Config) complete() error {
 	lower(&cfg.Limits.MessageBytes, defaultLimits.MessageBytes)
 	lower(&cfg.Limits.RDAtomic, defaultLimits.RDAtomic)
 	lower(&cfg.Limits.MaxMTU, defaultLimits.MaxMTU)
+	cfg.Limits.ExportPage = defaultLimits.ExportPage
+	return nil
+}
+
+// completeImport checks and fills in what a card is as an importer.
+func (cfg *Config) completeImport() error {
+	switch cfg.Import {
+	case "":
+		cfg.Import = ImportDynamic
+	case ImportDynamic, ImportPinned, ImportNone:
+	default:
+		return fmt.Errorf("import %q: %s, %s or %s", cfg.Import, ImportDynamic, ImportPinned, ImportNone)
+	}
+	if cfg.LargestSegment == 0 {
+		cfg.LargestSegment = defaultSegment
+	}
+	if cfg.LargestSegment%pageSize != 0 {
+		return fmt.Errorf("largest segment of %d bytes: a multiple of %d", cfg.LargestSegment, pageSize)
+	}
 	return nil
 }
 
@@ -134,7 +175,7 @@ func Open(cfg Config) (*Chassis, error) {
 	}
 	ch := &Chassis{}
 	for module := range cfg.Map.Cards {
-		c, err := newCard(&cfg, module)
+		c, err := newCard(ch, &cfg, module)
 		if err != nil {
 			ch.Close()
 			return nil, fmt.Errorf("software chassis: card %d: %w", module, err)
@@ -291,8 +332,22 @@ func cardInfo(cfg *Config, module int) device.Info {
 		Topology:     cfg.Map.Name,
 		Ports:        len(cfg.Map.Cards[module].Ports),
 		MemoryBytes:  cfg.MemoryBytes,
-		MemoryBase:   memoryBase + uint64(module)*maxMemory,
+		MemoryBase:   memoryBase + uint64(module)*addressRoom,
 		Limits:       cfg.Limits,
-		Capabilities: []device.Capability{device.CapRC, device.CapUC, device.CapUD, device.CapAtomics, device.CapSetPort},
+		Capabilities: capabilities(cfg),
 	}
+}
+
+func capabilities(cfg *Config) []device.Capability {
+	list := []device.Capability{device.CapRC, device.CapUC, device.CapUD, device.CapAtomics, device.CapSetPort}
+	if cfg.Limits.ExportPage > 0 {
+		list = append(list, device.CapExport)
+	}
+	if cfg.Import != ImportNone {
+		list = append(list, device.CapImport)
+	}
+	if cfg.Import == ImportDynamic {
+		list = append(list, device.CapDynamic)
+	}
+	return list
 }

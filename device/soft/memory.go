@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/accelfab/accelfab/device"
@@ -14,25 +15,35 @@ import (
 // maxAlignment is the largest alignment of a buffer, in bytes.
 const maxAlignment = 1 << 30
 
-// buffer is one allocation of card memory.
+// buffer is one allocation of card memory. Its device address stays as it is;
+// its place in the memory changes when it is moved. Guarded by memory.mu; the
+// place changes only while bus.mu and regions.mu are held too, so that either is
+// enough to rely on it.
 type buffer struct {
 	device.Buffer
-	offset uint64 // of the mapping
-	room   uint64 // bytes taken: the size rounded up to a page
-	pins   int    // regions on it, guarded by memory.mu
+	offset  uint64       // its place: of the mapping
+	room    uint64       // bytes taken: the size rounded up to a page
+	pins    int          // regions on it
+	exports []device.UID // that are not revoked
 }
 
+// place of an address of the buffer in the card's memory.
+func (b *buffer) place(address uint64) uint64 { return b.offset + (address - b.Address) }
+
 // memory is the memory of one card: a memory file and what is allocated of it.
-// Free pages of the file are holes, so new memory reads as zeros.
+// Free pages of the file are holes, so new memory reads as zeros. Addresses are
+// given out apart from places, from a range that is larger, so that a buffer that
+// was moved leaves room that can be used.
 type memory struct {
-	base uint64 // device address of data[0]
+	base uint64 // the lowest device address
 
 	// mu is held for reading while the host copies, so that nothing is freed
 	// under a copy. The wire does not take it: a region pins its buffer.
 	mu        sync.RWMutex
 	file      *os.File
-	data      []byte // nil after close
-	space     *allocator
+	data      []byte     // nil after close
+	space     *allocator // places
+	addresses *allocator // less base
 	byUID     map[device.UID]*buffer
 	byAddress []*buffer // ascending
 }
@@ -44,7 +55,7 @@ func openMemory(name string, base, size uint64) (*memory, error) {
 	}
 	return &memory{
 		base: base, file: file, data: data,
-		space: newAllocator(size), byUID: make(map[device.UID]*buffer),
+		space: newAllocator(size), addresses: newAllocator(addressRoom), byUID: make(map[device.UID]*buffer),
 	}, nil
 }
 
@@ -77,21 +88,53 @@ func (m *memory) find(address, length uint64) (*buffer, error) {
 	return b, nil
 }
 
-// pin finds the buffer and the bytes of a range and keeps them from being freed
-// until unpin.
-func (m *memory) pin(address, length uint64) (*buffer, []byte, error) {
+// bytes of a range of a buffer, at its present place.
+func (m *memory) bytes(b *buffer, address, length uint64) []byte {
+	at := b.place(address)
+	return m.data[at : at+length : at+length]
+}
+
+// pin finds the buffer of a range and keeps it from being freed until unpin. use
+// is called with the buffer and the bytes before either can be moved; after an
+// error from it the buffer is not pinned.
+func (m *memory) pin(address, length uint64, use func(*buffer, []byte) error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.data == nil {
-		return nil, nil, device.ErrClosed
+		return device.ErrClosed
 	}
 	b, err := m.find(address, length)
 	if err != nil {
-		return nil, nil, err
+		return err
+	}
+	if err := use(b, m.bytes(b, address, length)); err != nil {
+		return err
 	}
 	b.pins++
-	offset := address - m.base
-	return b, m.data[offset : offset+length : offset+length], nil
+	return nil
+}
+
+// hold finds the buffer of an export and keeps it from being freed until letGo.
+func (m *memory) hold(spec *device.ExportSpec) (*buffer, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.data == nil {
+		return nil, device.ErrClosed
+	}
+	b, err := m.find(spec.Address, spec.Length)
+	if err == nil {
+		b.exports = append(b.exports, spec.UID)
+	}
+	return b, err
+}
+
+// letGo ends what hold began.
+func (m *memory) letGo(b *buffer, export device.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if i := slices.Index(b.exports, export); i >= 0 {
+		b.exports = slices.Delete(b.exports, i, i+1)
+	}
 }
 
 func (m *memory) unpin(b *buffer) {
@@ -132,13 +175,19 @@ func (c *card) Allocate(ctx context.Context, spec device.BufferSpec) (device.Buf
 		return device.Buffer{}, full
 	}
 	room := (spec.Size + pageSize - 1) &^ (pageSize - 1)
-	offset, ok := m.space.alloc(room, max(spec.Alignment, pageSize))
+	offset, ok := m.space.alloc(room, pageSize)
 	if !ok {
-		full.Detail = fmt.Sprintf("%d bytes free, the largest piece has %d; alignment %d", m.space.avail, m.space.largest(), max(spec.Alignment, pageSize))
+		full.Detail = fmt.Sprintf("%d bytes free, the largest piece has %d", m.space.avail, m.space.largest())
+		return device.Buffer{}, full
+	}
+	address, ok := m.addresses.alloc(room, max(spec.Alignment, pageSize))
+	if !ok { // it takes a card that is larger than its addresses less all pieces
+		m.space.release(offset, room)
+		full.Kind, full.Limit, full.Available, full.Detail = "device_addresses", addressRoom, m.addresses.avail, ""
 		return device.Buffer{}, full
 	}
 	b := &buffer{
-		Buffer: device.Buffer{UID: spec.UID, Address: m.base + offset, Size: spec.Size},
+		Buffer: device.Buffer{UID: spec.UID, Address: m.base + address, Size: spec.Size},
 		offset: offset, room: room,
 	}
 	m.byUID[spec.UID] = b
@@ -164,15 +213,29 @@ func (c *card) Free(ctx context.Context, uid device.UID) error {
 		return fmt.Errorf("buffer: %w", device.ErrNotFound)
 	case b.pins > 0:
 		return fmt.Errorf("buffer at %#x: %d memory regions are on it: %w", b.Address, b.pins, device.ErrBusy)
+	case len(b.exports) > 0:
+		return fmt.Errorf("buffer at %#x: it is exported %d times, as %s: %w", b.Address, len(b.exports), uidsText(b.exports), device.ErrBusy)
 	}
-	if err := punch(m.file, b.offset, b.room); err != nil {
-		clear(m.data[b.offset : b.offset+b.room])
-	}
+	m.zero(b.offset, b.room)
 	delete(m.byUID, uid)
 	i := slices.Index(m.byAddress, b)
 	m.byAddress = slices.Delete(m.byAddress, i, i+1)
 	m.space.release(b.offset, b.room)
+	m.addresses.release(b.Address-m.base, b.room)
 	return nil
+}
+
+// uidsText lists identities for people, up to a few.
+func uidsText(uids []device.UID) string {
+	const most = 8
+	var list []string
+	for _, uid := range uids[:min(most, len(uids))] {
+		list = append(list, fmt.Sprintf("%x", uid))
+	}
+	if more := len(uids) - most; more > 0 {
+		list = append(list, fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(list, ", ")
 }
 
 // ListBuffers implements device.Memory.
@@ -213,10 +276,17 @@ func (m *memory) host(ctx context.Context, address, length uint64, copy func(at 
 	if m.data == nil {
 		return device.ErrClosed
 	}
-	if _, err := m.find(address, length); err != nil {
+	b, err := m.find(address, length)
+	if err != nil {
 		return err
 	}
-	offset := address - m.base
-	copy(m.data[offset : offset+length])
+	copy(m.bytes(b, address, length))
 	return nil
+}
+
+// zero makes a range of the memory read as zeros and cost nothing.
+func (m *memory) zero(offset, size uint64) {
+	if err := punch(m.file, offset, size); err != nil {
+		clear(m.data[offset : offset+size])
+	}
 }

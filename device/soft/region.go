@@ -12,11 +12,13 @@ import (
 	"github.com/accelfab/accelfab/device/ib"
 )
 
-// region is a registered range of card memory.
+// region is a registered range of card memory, of the card's own or of another's
+// that it imports.
 type region struct {
 	device.Region
-	buffer *buffer
-	data   []byte // the range itself
+	buffer     *buffer     // nil: imported
+	attachment *attachment // nil: not imported
+	data       []byte      // the range itself; nil if it was revoked
 }
 
 // regions are the memory regions of a card and their keys.
@@ -57,11 +59,8 @@ func (t *regions) newKey(now time.Time) uint32 {
 
 func (c *card) register(spec device.RegionSpec) (device.Region, error) {
 	t := c.regions
-	t.mu.RLock()
-	old := t.byUID[spec.UID]
-	t.mu.RUnlock()
-	if old != nil {
-		if old.PD != spec.PD || old.Address != spec.Address || old.Length != spec.Length || old.Access != spec.Access {
+	if old, ok := t.get(spec.UID); ok {
+		if old.Imported || old.PD != spec.PD || old.Address != spec.Address || old.Length != spec.Length || old.Access != spec.Access {
 			return device.Region{}, fmt.Errorf("memory region of %d bytes at %#x: %w", old.Length, old.Address, device.ErrExists)
 		}
 		return old.Region, nil
@@ -75,21 +74,25 @@ func (c *card) register(spec device.RegionSpec) (device.Region, error) {
 	if err := c.domains.join(spec.PD, 1); err != nil {
 		return device.Region{}, err
 	}
-	buf, data, err := c.memory.pin(spec.Address, spec.Length)
-	if err != nil {
-		c.domains.leave(spec.PD, 1)
-		return device.Region{}, err
-	}
-	r := &region{
-		Region: device.Region{UID: spec.UID, PD: spec.PD, Address: spec.Address, Length: spec.Length, Access: spec.Access},
-		buffer: buf, data: data,
-	}
-	if err := t.insert(r); err != nil {
-		c.memory.unpin(buf)
+	r := &region{Region: device.Region{UID: spec.UID, PD: spec.PD, Address: spec.Address, Length: spec.Length, Access: spec.Access}}
+	if err := c.memory.pin(spec.Address, spec.Length, func(b *buffer, data []byte) error {
+		r.buffer, r.data = b, data
+		return t.insert(r)
+	}); err != nil {
 		c.domains.leave(spec.PD, 1)
 		return device.Region{}, err
 	}
 	return r.Region, nil
+}
+
+// get gives a copy of a region.
+func (t *regions) get(uid device.UID) (r region, ok bool) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	if r := t.byUID[uid]; r != nil {
+		return *r, true
+	}
+	return region{}, false
 }
 
 func (t *regions) insert(r *region) error {
@@ -144,6 +147,8 @@ func (t *regions) close() {
 // RegisterRegions implements device.Regions.
 func (c *card) RegisterRegions(ctx context.Context, specs []device.RegionSpec) []device.RegionResult {
 	results := make([]device.RegionResult, len(specs))
+	c.gate.RLock()
+	defer c.gate.RUnlock()
 	for i, spec := range specs {
 		r := &results[i]
 		if r.Err = c.usable(ctx); r.Err == nil {
@@ -170,6 +175,8 @@ func (c *card) ListRegions(ctx context.Context) ([]device.Region, error) {
 // DeregisterRegions implements device.Regions.
 func (c *card) DeregisterRegions(ctx context.Context, uids []device.UID) []error {
 	errs := make([]error, len(uids))
+	c.gate.RLock()
+	defer c.gate.RUnlock()
 	for i, uid := range uids {
 		if errs[i] = c.usable(ctx); errs[i] != nil {
 			continue
@@ -179,7 +186,11 @@ func (c *card) DeregisterRegions(ctx context.Context, uids []device.UID) []error
 			errs[i] = err
 			continue
 		}
-		c.memory.unpin(r.buffer)
+		if r.attachment != nil {
+			c.detach(r.attachment)
+		} else {
+			c.memory.unpin(r.buffer)
+		}
 		c.domains.leave(r.PD, 1)
 	}
 	return errs

@@ -345,6 +345,38 @@ func TestAGapIsToldOnce(t *testing.T) {
 	step(0, "0 ACK credits 31")
 }
 
+// On a wire that loses 1 % of the packets of both directions there is progress
+// again before an ACK timer could end, whatever is lost: a packet, its NAK, the
+// packet that was sent again, the last of all.
+func TestOnePercentLossStallsForNoTimeOut(t *testing.T) {
+	const size = 8 << 20
+	for seed := range uint64(8) {
+		w := newWire(t, options{mtu: ib.MTU1024, window: 455, loss: 0.01, retry: 7, seed: seed})
+		a, b := w.ends[0], w.ends[1]
+		local, remote := a.memory.add(size, all), b.memory.add(size, all)
+		fill(local.data, seed)
+		moved, una, longest := w.now, a.Una(), time.Duration(0)
+		w.after = func() {
+			if a.Una() != una {
+				longest = max(longest, w.now.Sub(moved))
+				moved, una = w.now, a.Una()
+			}
+		}
+		a.send(device.WorkRequest{ID: 1, Opcode: device.WorkWrite, SGL: local.sge(0, size), RemoteAddr: remote.base, RKey: remote.rkey, Signaled: true})
+		w.run()
+		a.expect("send 1 SUCCESS")
+		if !bytes.Equal(local.data, remote.data) {
+			t.Errorf("seed %d: data differ", seed)
+		}
+		if most := ib.AckTimeout(14); longest >= most {
+			t.Errorf("seed %d: no progress for %v, want less than one time-out, %v", seed, longest, most)
+		}
+		if a.total.AckTimeouts != 0 {
+			t.Errorf("seed %d: %d ACK timers ended", seed, a.total.AckTimeouts)
+		}
+	}
+}
+
 func TestANAKThatComesTwiceIsHonouredOnce(t *testing.T) {
 	w := newWire(t, options{mtu: ib.MTU256, window: 64, retry: 7})
 	a := w.ends[0]
