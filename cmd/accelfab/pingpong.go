@@ -132,6 +132,9 @@ func (p *pingpongFlags) spec() jobSpec {
 	} else {
 		q.Attributes.PathMtuBytes = &p.mtu
 	}
+	if p.run.kind == pb.QueuePair_TYPE_RC {
+		q.Attributes.Timeout = proto.Uint32(pingpongAckTimeout)
+	}
 	return s
 }
 

@@ -21,6 +21,11 @@ const (
 	// looks for that.
 	pingpongFill = 0x7b
 	pingpongPage = 4096
+	// pingpongAckTimeout is the code of the ACK timer, 537 ms. The programs have 14,
+	// 67 ms, with 7 retries, and Soft-RoCE takes 7 as without end (rxe_comp.c). Here
+	// they end, so that a peer that a busy machine lets wait for half a second, as it
+	// does with an emulated one, needs more.
+	pingpongAckTimeout = 17
 	// pingpongLinger is how long a client answers for after its last message: the
 	// server waits for an ACK, which may be lost on the way, and asks again after
 	// 67 ms and more.
@@ -48,9 +53,9 @@ type pingpong struct {
 	peer pingpongAddress
 }
 
-// received is where messages arrive: at the begin of the buffer. A server sends
-// them back from there. A client sends from behind it, so that what it checks
-// has gone there and back.
+// header is how many bytes of a receive are in front of the message. Messages
+// arrive at the begin of the buffer. A server sends them back from there. A
+// client sends from behind it, so that what it checks has gone there and back.
 func (p *pingpong) header() uint64 {
 	if p.kind == pb.QueuePair_TYPE_UD {
 		return grhBytes
