@@ -29,7 +29,7 @@ func record(t *testing.T, r row) {
 }
 
 func (r row) String() string {
-	return strings.TrimRight(fmt.Sprintf("%-16s %-9s %8s %8s  %-22s %s", r.program, r.linux, r.pathMTU, r.size, r.how, r.result), " ")
+	return strings.TrimRight(fmt.Sprintf("%-16s %-9s %8s %9s  %-22s %s", r.program, r.linux, r.pathMTU, r.size, r.how, r.result), " ")
 }
 
 // writeTable writes the table to the file that tools/test.sh has named.

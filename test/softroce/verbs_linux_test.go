@@ -82,7 +82,6 @@ type verbsCompletion struct {
 const (
 	wcSuccess      = 0
 	wcRemoteAccess = 10
-	wcRetryExceed  = 12
 )
 
 func (v *verbs) poll() (c verbsCompletion) {
@@ -102,12 +101,22 @@ type pair struct {
 	we    *daemon.Job
 }
 
-func newPair(t *testing.T, p *peer, d *daemon.Daemon, gid int) *pair {
+func newPair(t *testing.T, p *peer, d *daemon.Daemon, kind pb.QueuePair_Type, gid int) *pair {
 	t.Helper()
-	v, j := startVerbs(t, p, "rc", gid), daemon.NewJob(t, d.Dial(), "soft-0", "8", verbsSize)
+	j := daemon.NewJob(t, d.Dial(), "soft-0", "8", verbsSize)
+	name, access := "rc", []pb.MemoryRegion_Access{pb.MemoryRegion_ACCESS_REMOTE_WRITE, pb.MemoryRegion_ACCESS_REMOTE_READ, pb.MemoryRegion_ACCESS_REMOTE_ATOMIC}
+	if kind == pb.QueuePair_TYPE_UC {
+		name, access = "uc", access[:1]
+		qp, err := j.Client.QueuePairs.CreateQueuePair(t.Context(), &pb.CreateQueuePairRequest{Parent: "nodes/local/devices/soft-0",
+			QueuePair: &pb.QueuePair{ProtectionDomain: j.PD.GetName(), Port: j.QP.GetPort(), Type: kind}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		j.QP = qp
+	}
+	v := startVerbs(t, p, name, gid)
 	qp, err := j.Client.QueuePairs.ConnectQueuePair(t.Context(), &pb.ConnectQueuePairRequest{Name: j.QP.GetName(), RemoteEndpoint: v.endpoint,
-		Attributes: &pb.QueuePair_Attributes{GidIndex: new(uint32(gid)), Access: []pb.MemoryRegion_Access{
-			pb.MemoryRegion_ACCESS_REMOTE_WRITE, pb.MemoryRegion_ACCESS_REMOTE_READ, pb.MemoryRegion_ACCESS_REMOTE_ATOMIC}}})
+		Attributes: &pb.QueuePair_Attributes{GidIndex: new(uint32(gid)), Access: access}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,17 +146,26 @@ func (p *pair) download(offset, length int) []byte {
 func TestVerbs(t *testing.T) {
 	p := thePeer(t, largeMTU)
 	d := startDaemon(t, p)
-	for _, gid := range []int{gidIPv4, gidIPv6} {
-		name := map[int]string{gidIPv4: "IPv4", gidIPv6: "IPv6"}[gid]
-		t.Run(name, func(t *testing.T) {
-			t.Run("Linux asks", func(t *testing.T) {
-				defer record(t, row{"verbs", "requester", "4096", fmt.Sprint(verbsSize / 2), name, "ok: SEND, WRITE, READ, atomics"})
-				linuxAsks(newPair(t, p, d, gid))
-			})
-			t.Run("Linux answers", func(t *testing.T) {
-				defer record(t, row{"verbs", "responder", "4096", fmt.Sprint(verbsSize / 2), name, "ok: SEND, WRITE, READ, atomics"})
-				linuxAnswers(newPair(t, p, d, gid))
-			})
+	for _, c := range []struct {
+		name string
+		kind pb.QueuePair_Type
+		gid  int
+		does string
+		// What to do where Linux asks, and where we do.
+		linux, we func(*pair)
+	}{
+		{"RC IPv4", pb.QueuePair_TYPE_RC, gidIPv4, "SEND, WRITE, READ, atomics", linuxAsks, weAsk},
+		{"RC IPv6", pb.QueuePair_TYPE_RC, gidIPv6, "SEND, WRITE, READ, atomics", linuxAsks, weAsk},
+		{"RC imm", pb.QueuePair_TYPE_RC, gidIPv4, "WRITE with immediate", linuxWrites, weWrite},
+		{"UC", pb.QueuePair_TYPE_UC, gidIPv4, "WRITE with and without immediate", linuxWrites, weWrite},
+	} {
+		t.Run(c.name+" requester", func(t *testing.T) {
+			defer record(t, row{"verbs", "requester", "4096", "1 to 128K", c.name, "ok, " + c.does})
+			c.linux(newPair(t, p, d, c.kind, c.gid))
+		})
+		t.Run(c.name+" responder", func(t *testing.T) {
+			defer record(t, row{"verbs", "responder", "4096", "1 to 128K", c.name, "ok, " + c.does})
+			c.we(newPair(t, p, d, c.kind, c.gid))
 		})
 	}
 }
@@ -203,8 +221,8 @@ func linuxAsks(p *pair) {
 	p.want("WRITE with a wrong R_Key", p.linux.poll(), wcRemoteAccess)
 }
 
-// linuxAnswers is the same the other way around.
-func linuxAnswers(p *pair) {
+// weAsk is the same the other way around.
+func weAsk(p *pair) {
 	t, half := p.t, verbsSize/2
 	work := func(op pb.WorkRequest_Opcode, offset, length int, remote uint64) *pb.WorkRequest {
 		return &pb.WorkRequest{Opcode: op, Sges: p.we.SGE(uint64(offset), uint32(length)), RemoteAddress: p.linux.address + remote, Rkey: p.linux.rkey, Signaled: true}
@@ -251,6 +269,54 @@ func linuxAnswers(p *pair) {
 	p.we.Post(t.Context(), wrong)
 	if c := p.we.Wait(t.Context(), 1)[0]; c.GetStatus() != pb.CompletionStatus_COMPLETION_STATUS_REM_ACCESS_ERR {
 		t.Errorf("a WRITE with a wrong R_Key ended with %v, want REM_ACCESS_ERR", c.GetStatus())
+	}
+}
+
+// linuxWrites: a receive takes the immediate data, and says that what was written
+// before it has arrived.
+func linuxWrites(p *pair) {
+	t, half := p.t, verbsSize/2
+	iova, rkey := p.we.Region.GetIova(), p.we.Region.GetRkey()
+	sent, there := someBytes(1, half), someBytes(2, verbsSize)
+	p.linux.put(0, sent)
+	for _, n := range lengths {
+		p.upload(there)
+		p.we.Post(t.Context(), &pb.WorkRequest{Opcode: pb.WorkRequest_OPCODE_RECV})
+		p.linux.must("post write 0 %d %d %d", n, iova, rkey)
+		p.linux.must("post write-imm 0 %d %d %d %d", n, iova+uint64(half), rkey, 0xcafe0000+n)
+		p.want("WRITE", p.linux.poll(), wcSuccess)
+		p.want("WRITE with immediate", p.linux.poll(), wcSuccess)
+		c := p.we.Wait(t.Context(), 1)[0]
+		if c.GetStatus() != pb.CompletionStatus_COMPLETION_STATUS_SUCCESS || c.GetLengthBytes() != uint32(n) || c.GetImmData() != uint32(0xcafe0000+n) {
+			t.Errorf("a WRITE of %d bytes with immediate arrived as %v", n, c)
+		}
+		want := bytes.Clone(there)
+		copy(want, sent[:n])
+		copy(want[half:], sent[:n])
+		p.same(fmt.Sprintf("two WRITEs of %d bytes", n), p.download(0, verbsSize), want)
+	}
+}
+
+// weWrite is the same the other way around.
+func weWrite(p *pair) {
+	t, half := p.t, verbsSize/2
+	sent, there := someBytes(1, verbsSize), someBytes(2, verbsSize)
+	p.upload(sent)
+	for _, n := range lengths {
+		p.linux.put(0, there)
+		p.linux.must("post recv 0 0")
+		write := &pb.WorkRequest{Opcode: pb.WorkRequest_OPCODE_RDMA_WRITE, Sges: p.we.SGE(0, uint32(n)), RemoteAddress: p.linux.address, Rkey: p.linux.rkey, Signaled: true}
+		imm := &pb.WorkRequest{Opcode: pb.WorkRequest_OPCODE_RDMA_WRITE_WITH_IMM, Sges: write.Sges, RemoteAddress: p.linux.address + uint64(half), Rkey: p.linux.rkey,
+			ImmData: uint32(0xcafe0000 + n), Signaled: true}
+		p.we.Post(t.Context(), write, imm)
+		p.we.WaitSuccess(t.Context(), 2)
+		if c := p.linux.poll(); c.status != wcSuccess || c.bytes != n || c.immediate != 0xcafe0000+n {
+			t.Errorf("a WRITE of %d bytes with immediate arrived as %v", n, c)
+		}
+		want := bytes.Clone(there)
+		copy(want, sent[:n])
+		copy(want[half:], sent[:n])
+		p.same(fmt.Sprintf("two WRITEs of %d bytes", n), p.linux.get(0, verbsSize), want)
 	}
 }
 

@@ -20,9 +20,9 @@ again() {
 	exec ./build.sh again
 }
 
-kernel=$(apt-cache depends linux-image-amd64 2>/dev/null | sed -n 's/^ *Depends: linux-image-//p' | head -1 || true)
-[ -n "$kernel" ] || again "$@"
-version=$(apt-cache policy "linux-image-$kernel" | sed -n 's/^ *Candidate: //p')
+# As in "Depends: linux-image-6.1.0-57-amd64 (= 6.1.192-3)".
+read -r kernel version < <(apt-cache show --no-all-versions linux-image-amd64 2>/dev/null |
+	sed -n 's/^Depends: linux-image-\([^ ]*\) (= \([^)]*\)).*/\1 \2/p') || again "$@"
 recipe=$({ cat build.sh init verbs.c; dpkg-query -W busybox-static ibverbs-providers ibverbs-utils rdmacm-utils iproute2; } | sha256sum | cut -c1-12)
 peer=$cache/$version-$recipe
 if [ -d "$peer" ]; then

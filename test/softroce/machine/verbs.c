@@ -131,8 +131,12 @@ static void put(size_t offset, const char *hex) {
 }
 
 static void get(size_t offset, size_t length) {
-	for (; length && offset < size; length--)
-		printf("%02x", memory[offset++]);
+	static const char digits[] = "0123456789abcdef";
+
+	for (; length && offset < size; length--, offset++) {
+		putchar_unlocked(digits[memory[offset] >> 4]);
+		putchar_unlocked(digits[memory[offset] & 15]);
+	}
 	puts("");
 }
 
