@@ -8,15 +8,15 @@ package capture
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/binary"
-	"io"
+	"fmt"
 	"net/netip"
 	"os"
 	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/accelfab/accelfab/device/ib"
 )
@@ -25,7 +25,8 @@ import (
 // RoCE v2 port into a file, until the test calls the function that it gives.
 func Start(t testing.TB, netns, link, file string) (stop func()) {
 	t.Helper()
-	cmd := exec.Command("ip", "netns", "exec", netns, "tcpdump", "--immediate-mode", "-B", "16384", "-U", "-i", link, "-s", "0", "-w", file, "udp", "port", "4791")
+	// Room for packets is set aside by their largest length.
+	cmd := exec.Command("ip", "netns", "exec", netns, "tcpdump", "--immediate-mode", "-B", "16384", "-U", "-i", link, "-s", "9216", "-w", file, "udp", "port", "4791")
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -43,17 +44,50 @@ func Start(t testing.TB, netns, link, file string) (stop func()) {
 			break
 		}
 	}
-	var rest bytes.Buffer
-	drained := make(chan struct{})
-	go func() { io.Copy(&rest, lines); close(drained) }()
+	counts := make(chan string)
+	go func() { // the answers to SIGUSR1, and what it says at its end
+		defer close(counts)
+		for {
+			line, err := lines.ReadString('\n')
+			if err != nil {
+				return
+			}
+			counts <- line
+		}
+	}()
 	return func() {
+		// On a busy machine tcpdump is behind what has passed.
+		behind, deadline := true, time.After(time.Minute)
+		for ask := time.NewTicker(20 * time.Millisecond); behind; {
+			select {
+			case <-ask.C:
+				cmd.Process.Signal(syscall.SIGUSR1)
+			case line, more := <-counts:
+				behind = more && !caughtUp(line)
+			case <-deadline:
+				t.Error("tcpdump does not catch up")
+				behind = false
+			}
+		}
 		cmd.Process.Signal(syscall.SIGINT)
-		<-drained
+		var last strings.Builder
+		for line := range counts {
+			last.WriteString(line)
+		}
 		cmd.Wait()
-		if !strings.Contains(rest.String(), "0 packets dropped by kernel") {
-			t.Logf("tcpdump: %s", rest.String())
+		if !strings.Contains(last.String(), "\n0 packets dropped by kernel") {
+			t.Logf("tcpdump: %s", last.String())
 		}
 	}
+}
+
+// caughtUp reports whether tcpdump has taken in all that it has seen, by a line
+// that it writes when it is asked.
+func caughtUp(line string) bool {
+	var captured, received, dropped int
+	_, counted, _ := strings.Cut(strings.ReplaceAll(line, "packets", "packet"), ": ")
+	_, err := fmt.Sscanf(counted, "%d packet captured, %d packet received by filter, %d packet dropped", &captured, &received, &dropped)
+	return err == nil && captured+dropped >= received
 }
 
 // Packets gives the IP packets of a classic pcap file of Ethernet frames.
