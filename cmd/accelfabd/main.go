@@ -72,9 +72,19 @@ func command() *cobra.Command {
 		Long: `accelfabd owns the accelerators of this node and everything that jobs build on
 their fabric. Each flag is also a key of the YAML file that --config names; a flag
 wins over the file. When it serves, it writes RUN-DIR/accelfabd.json with its
-process id and the addresses of its doors.`,
+process id and the addresses of its doors.
+
+The ports of software devices are on loopback, for nodes on this machine. To
+reach Linux with Soft-RoCE, or nodes on other machines, name addresses of this
+machine's interfaces, or networks that they are in: --soft-network 10.77.0.1, or
+network=10.77.0.1+fd00:77::1 in the text of a device. The scale-out ports get
+them in order, an IPv4 address each; an interface's IPv6 addresses go to its first
+port. 'accelfab port list' shows which has which and why the others are down. The
+interface's MTU is the port's limit: 1500 carries a path MTU of 1024, 4400 one of
+4096. Without CAP_NET_ADMIN the kernel caps receive buffers at net.core.rmem_max.`,
 		Example: `  accelfabd
   accelfabd --node-id n1 --device soft:hls-2,cards=2,memory=64MiB
+  accelfabd --device soft:hls-2,cards=1 --soft-network 10.77.0.1,fd00:77::/64
   accelfabd --config /etc/accelfab/accelfabd.yaml --log-format json
   accelfabd check-config --config /etc/accelfab/accelfabd.yaml`,
 		Version:       version(),
