@@ -25,7 +25,7 @@ const minEarly = 4 * time.Millisecond
 // a retry is used up. Its usual 67 ms are an age on a wire with a round trip
 // of microseconds, and a NAK, a resent packet or the last packet of all may be
 // lost, so an early timer goes back before, after a few round trips as measured
-// and twice as long each time. It uses up nothing: the peer takes what it had
+// (a quarter of the timeout where none was) and twice as long each time. It uses up nothing: the peer takes what it had
 // as duplicates and acknowledges again.
 type retryTimers struct {
 	timeoutCode          uint8
@@ -79,9 +79,12 @@ func (t *retryTimers) sent(now time.Time) {
 	if t.ackUntil.IsZero() {
 		t.ackUntil = now.Add(t.timeout)
 	}
-	if t.earlyUntil.IsZero() && t.trip != 0 {
-		wait := max(t.trip+4*t.spread, minEarly) << min(t.earlyTries, 16)
-		t.earlyUntil = now.Add(wait)
+	if t.earlyUntil.IsZero() {
+		trips := t.trip + 4*t.spread
+		if t.trip == 0 {
+			trips = t.timeout / 4 // who chose it had some round trips in mind
+		}
+		t.earlyUntil = now.Add(max(trips, minEarly) << min(t.earlyTries, 16))
 	}
 }
 
