@@ -54,6 +54,21 @@ func (a *allocator) alloc(size, align uint64) (offset uint64, ok bool) {
 	return offset, true
 }
 
+// allocLowest takes size bytes as low as there are.
+func (a *allocator) allocLowest(size uint64) (offset uint64, ok bool) {
+	for i := range a.free {
+		if e := &a.free[i]; e.size >= size {
+			offset = e.offset
+			if e.offset, e.size = e.offset+size, e.size-size; e.size == 0 {
+				a.free = slices.Delete(a.free, i, i+1)
+			}
+			a.avail -= size
+			return offset, true
+		}
+	}
+	return 0, false
+}
+
 // release gives back what alloc gave, and joins it with free neighbours.
 func (a *allocator) release(offset, size uint64) {
 	i, _ := slices.BinarySearchFunc(a.free, offset, func(e extent, o uint64) int { return cmp.Compare(e.offset, o) })

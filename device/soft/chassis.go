@@ -339,9 +339,9 @@ func cardInfo(cfg *Config, module int) device.Info {
 }
 
 func capabilities(cfg *Config) []device.Capability {
-	list := []device.Capability{device.CapRC, device.CapUC, device.CapUD, device.CapAtomics, device.CapSetPort}
+	list := []device.Capability{device.CapRC, device.CapUC, device.CapUD, device.CapAtomics, device.CapSetPort, device.CapReset}
 	if cfg.Limits.ExportPage > 0 {
-		list = append(list, device.CapExport)
+		list = append(list, device.CapExport, device.CapMove)
 	}
 	if cfg.Import != ImportNone {
 		list = append(list, device.CapImport)

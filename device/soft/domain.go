@@ -75,6 +75,8 @@ func (d *domains) destroy(uid device.UID) error {
 // CreateProtectionDomains implements device.ProtectionDomains.
 func (c *card) CreateProtectionDomains(ctx context.Context, uids []device.UID) []device.PDResult {
 	results := make([]device.PDResult, len(uids))
+	c.gate.RLock()
+	defer c.gate.RUnlock()
 	c.domains.mu.Lock()
 	defer c.domains.mu.Unlock()
 	for i, uid := range uids {
@@ -103,6 +105,8 @@ func (c *card) ListProtectionDomains(ctx context.Context) ([]device.ProtectionDo
 // DestroyProtectionDomains implements device.ProtectionDomains.
 func (c *card) DestroyProtectionDomains(ctx context.Context, uids []device.UID) []error {
 	errs := make([]error, len(uids))
+	c.gate.RLock()
+	defer c.gate.RUnlock()
 	c.domains.mu.Lock()
 	defer c.domains.mu.Unlock()
 	for i, uid := range uids {

@@ -29,7 +29,11 @@ type export struct {
 	attachments []*attachment
 }
 
-var errNoExport = fmt.Errorf("exporting memory of a NIC, which has none of its own: %w", errors.ErrUnsupported)
+// What a card without accelerator memory answers.
+var (
+	errNoExport = fmt.Errorf("exporting memory of a NIC: %w", errors.ErrUnsupported)
+	errNoMove   = fmt.Errorf("moving memory of a NIC: %w", errors.ErrUnsupported)
+)
 
 // exporter says why the card exports nothing now, if so.
 func (c *card) exporter(ctx context.Context) error {

@@ -65,4 +65,34 @@ func punch(file *os.File, offset, size uint64) error {
 	return errors.Join(err, op)
 }
 
+// dataOf lists what of a range of a memory file is no hole: all of it where the
+// kernel does not tell.
+func dataOf(file *os.File, offset, size uint64) (list []extent) {
+	whole := []extent{{offset, size}}
+	raw, err := file.SyscallConn()
+	if err != nil {
+		return whole
+	}
+	end := int64(offset + size)
+	var op error
+	err = raw.Control(func(fd uintptr) {
+		for at := int64(offset); at < end; {
+			var data, hole int64
+			if data, op = unix.Seek(int(fd), at, unix.SEEK_DATA); op != nil || data >= end {
+				break
+			}
+			if hole, op = unix.Seek(int(fd), data, unix.SEEK_HOLE); op != nil {
+				break
+			}
+			hole = min(hole, end)
+			list = append(list, extent{uint64(data), uint64(hole - data)})
+			at = hole
+		}
+	})
+	if err != nil || op != nil && !errors.Is(op, unix.ENXIO) { // ENXIO: a hole to the end
+		return whole
+	}
+	return list
+}
+
 func unmap(data []byte) error { return unix.Munmap(data) }

@@ -233,6 +233,8 @@ func (qp *queuePair) read() device.QueuePair {
 func (c *card) CreateQueuePairs(ctx context.Context, specs []device.QueuePairSpec) []device.QueuePairResult {
 	results := make([]device.QueuePairResult, len(specs))
 	now := time.Now()
+	c.gate.RLock()
+	defer c.gate.RUnlock()
 	for i := range specs {
 		r := &results[i]
 		if r.Err = c.usable(ctx); r.Err == nil {
@@ -290,6 +292,8 @@ func (c *card) GetQueuePair(ctx context.Context, uid device.UID) (device.QueuePa
 // DestroyQueuePairs implements device.QueuePairs.
 func (c *card) DestroyQueuePairs(ctx context.Context, uids []device.UID) []error {
 	errs := make([]error, len(uids))
+	c.gate.RLock()
+	defer c.gate.RUnlock()
 	for i, uid := range uids {
 		if errs[i] = c.usable(ctx); errs[i] != nil {
 			continue
