@@ -79,9 +79,9 @@ reach Linux with Soft-RoCE, or nodes on other machines, name addresses of this
 machine's interfaces, or networks that they are in: --soft-network 10.77.0.1, or
 network=10.77.0.1+fd00:77::1 in the text of a device. The scale-out ports get
 them in order, an IPv4 address each; an interface's IPv6 addresses go to its first
-port. 'accelfab port list' shows which has which and why the others are down. The
-interface's MTU is the port's limit: 1500 carries a path MTU of 1024, 4400 one of
-4096. Without CAP_NET_ADMIN the kernel caps receive buffers at net.core.rmem_max.`,
+port. 'accelfab port list' shows which has which, 'accelfab port get' why one is
+down. The interface's MTU is the port's limit: 1500 carries a path MTU of 1024,
+4400 one of 4096. Without CAP_NET_ADMIN the kernel caps receive buffers at net.core.rmem_max.`,
 		Example: `  accelfabd
   accelfabd --node-id n1 --device soft:hls-2,cards=2,memory=64MiB
   accelfabd --device soft:hls-2,cards=1 --soft-network 10.77.0.1,fd00:77::/64

@@ -209,7 +209,7 @@ func deal(items []netip.Prefix, host []hostAddress, ports int) ([]place, error) 
 			open(h)
 		}
 		if len(places) > ports {
-			return nil, fmt.Errorf("networks %s: more addresses than the %d scale-out ports: %s of %s is one too many; list the addresses to use",
+			return nil, fmt.Errorf("networks %s: more addresses than the %d scale-out ports: %v (of %s) is one too many; list the addresses to use",
 				itemsText(items), ports, h.prefix.Addr(), itemText(of[h.key()]))
 		}
 	}

@@ -87,8 +87,8 @@ func TestDealRefuses(t *testing.T) {
 		{"192.0.2.1", "network 192.0.2.1: no interface of this machine has an address of it"},
 		{"10.77.0.1,10.99.0.0/16", "network 10.99.0.0/16: no interface"},
 		{"10.77.0.0/24,10.77.0.2", "network 10.77.0.2: 10.77.0.2 is given twice, by 10.77.0.0/24 too"},
-		{"10.77.0.0/24,10.78.0.1", "more addresses than the 2 scale-out ports: 10.78.0.1 of 10.78.0.1 is one too many"},
-		{"10.77.0.0/24,fd00:78::/64", "fd00:78::1 of fd00:78::/64 is one too many"},
+		{"10.77.0.0/24,10.78.0.1", "more addresses than the 2 scale-out ports: 10.78.0.1 (of 10.78.0.1) is one too many"},
+		{"10.77.0.0/24,fd00:78::/64", "fd00:78::1 (of fd00:78::/64) is one too many"},
 		{"10.79.0.1", "network 10.79.0.1: interface tun0 has an MTU of 300 bytes: RoCE needs 336"},
 	} {
 		items, err := ParseNetworks(c.items)
