@@ -27,11 +27,12 @@ type card struct {
 	holders []*record // sessions, oldest first
 
 	dirty     []*record
-	later     []*record // to be tried again
-	recording int       // outcomes that the keeper has yet to record before the worker goes on
-	compareAt time.Time // compare everything from then on; zero: nothing asks for it
-	known     bool      // the device was listed and answers
-	tries     int       // comparisons in a row that failed or left strays
+	later     []*record       // to be tried again
+	lookers   []chan struct{} // closed after the next comparison and what follows from it
+	recording int             // outcomes that the keeper has yet to record before the worker goes on
+	compareAt time.Time       // compare everything from then on; zero: nothing asks for it
+	known     bool            // the device was listed and answers
+	tries     int             // comparisons in a row that failed or left strays
 	health    Condition
 	since     time.Time
 	ports     []device.Port // as last read
@@ -169,8 +170,10 @@ func (c *card) pass() {
 		r.queued = false
 	}
 	compare := !c.compareAt.IsZero() && !time.Now().Before(c.compareAt)
+	var lookers []chan struct{}
 	if compare {
 		c.compareAt = time.Time{} // before it begins: what asks for it meanwhile asks for another
+		lookers, c.lookers = c.lookers, nil
 	}
 	if !compare && !c.known {
 		c.later = append(c.later, work...)
@@ -182,6 +185,7 @@ func (c *card) pass() {
 		if !ok {
 			c.f.mu.Lock()
 			c.later = append(c.later, work...)
+			c.lookers = append(c.lookers, lookers...)
 			c.f.mu.Unlock()
 			return
 		}
@@ -190,6 +194,9 @@ func (c *card) pass() {
 	}
 	if len(work) > 0 {
 		c.act(work)
+	}
+	for _, ch := range lookers {
+		close(ch)
 	}
 }
 
@@ -206,6 +213,8 @@ func (c *card) listen() {
 			ctx, cancel := c.call()
 			c.readPort(ctx, e.Port) // what cannot be read now is read when somebody asks
 			cancel()
+		case device.MemoryChanged:
+			c.f.lookAtExports()
 		case device.QueuePairChanged:
 			c.f.mu.Lock()
 			if r := c.f.idx.byUID[e.QP]; r != nil && r.card == c && r.committed {

@@ -15,6 +15,7 @@ const (
 	changeMove              // of a queue pair's state
 	changeDelete
 	changeUpdate // of what is only recorded
+	changeRevoke // of an export
 )
 
 // change is one request's work on records. While it is in a record's op nobody
@@ -368,6 +369,9 @@ func (f *Fabric) forget(r *record) {
 		actor, cause = ch.actor, CauseRequested
 	case r.sess.Deleting:
 		cause = CauseClosed
+	}
+	if r.Cause == CauseOrphan && r.Deleting {
+		cause = CauseOrphan
 	}
 	ev := r.event(EventDeleted, actor, cause)
 	ev.Before = string(StateDeleting)

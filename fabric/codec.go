@@ -39,6 +39,8 @@ type stored struct {
 	QPAsk      *qpAsk      `cbor:"23,keyasint,omitempty"`
 	PortAsk    *portAsk    `cbor:"24,keyasint,omitempty"`
 	Gone       *gone       `cbor:"25,keyasint,omitempty"`
+	ExportAsk  *exportAsk  `cbor:"26,keyasint,omitempty"`
+	ImportAsk  *importAsk  `cbor:"27,keyasint,omitempty"` // of a region made of an export
 
 	extra []byte // encoded keys and values that this version does not know
 	nx    int    // how many
@@ -62,12 +64,38 @@ type bufferAsk struct {
 	Alignment uint64 `cbor:"1,keyasint"`
 }
 
+// regionAsk: a region made of an export has Buffer 0, and its offset is into
+// the export.
 type regionAsk struct {
 	PD     uint64    `cbor:"0,keyasint"`
 	Buffer uint64    `cbor:"1,keyasint"`
 	Offset uint64    `cbor:"2,keyasint,omitempty"`
 	Length uint64    `cbor:"3,keyasint"`
 	Access ib.Access `cbor:"4,keyasint,omitempty"`
+}
+
+type exportAsk struct {
+	Buffer   uint64       `cbor:"0,keyasint"`
+	Offset   uint64       `cbor:"1,keyasint,omitempty"`
+	Length   uint64       `cbor:"2,keyasint"`
+	TTL      int64        `cbor:"3,keyasint,omitempty"` // nanoseconds
+	Fetchers []fetcherAsk `cbor:"4,keyasint,omitempty"`
+	Revoked  bool         `cbor:"5,keyasint,omitempty"`
+}
+
+// fetcherAsk has one of its fields. A session is meant by its UID: its name may
+// be another's one day.
+type fetcherAsk struct {
+	UID        *uint32     `cbor:"0,keyasint,omitempty"`
+	GID        *uint32     `cbor:"1,keyasint,omitempty"`
+	Session    string      `cbor:"2,keyasint,omitempty"`
+	SessionUID *device.UID `cbor:"3,keyasint,omitempty"`
+}
+
+type importAsk struct {
+	Export    string     `cbor:"0,keyasint"` // name
+	ExportUID device.UID `cbor:"1,keyasint"`
+	IOVA      uint64     `cbor:"2,keyasint,omitempty"` // asked
 }
 
 // qpAsk is what is asked of a queue pair. Attributes that come out of the
@@ -164,7 +192,7 @@ var knownKeys = func() map[uint64]bool {
 	for k := range uint64(11) {
 		m[k] = true
 	}
-	for k := uint64(20); k <= 25; k++ {
+	for k := uint64(20); k <= 27; k++ {
 		m[k] = true
 	}
 	return m
@@ -228,6 +256,8 @@ func (s *stored) complete() bool {
 		return s.Session != 0 && s.QPAsk != nil
 	case kindPort:
 		return s.PortAsk != nil
+	case kindExport:
+		return s.Session != 0 && s.ExportAsk != nil
 	case kindTombstone:
 		return s.Gone != nil
 	case kindNode:

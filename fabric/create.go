@@ -111,6 +111,8 @@ func (f *Fabric) intend(ch *change) error {
 			ev.After = string(StateActive)
 		case kindQueuePair:
 			ev.After = r.QPAsk.Target.String()
+		case kindExport:
+			ev.After = string(StateActive)
 		default:
 			ev.After = string(StateReady)
 		}

@@ -86,12 +86,15 @@ func (f *Fabric) markDeleting(ch *change) (err error) {
 
 // unused refuses to delete what other objects need. Fabric.mu is held.
 func (f *Fabric) unused(op string, r *record) error {
+	if r.Kind == kindExport {
+		return f.unattached(op, r)
+	}
 	if r.kids() == 0 {
 		return nil
 	}
 	e := &Error{Op: op, Name: r.name, Reason: InUse, Details: map[string]string{"count": itoa(r.kids())},
 		Shortage: &Shortage{Kind: "children"}}
-	for _, k := range []kind{kindQueuePair, kindRegion} {
+	for _, k := range []kind{kindQueuePair, kindRegion, kindExport} {
 		r.sess.life.lists[k].after(0, func(x *record) bool {
 			if x.pd == r || x.buf == r {
 				e.Shortage.Holders = append(e.Shortage.Holders, Holder{Name: x.name})
@@ -123,7 +126,7 @@ func (f *Fabric) DeleteProtectionDomain(ctx context.Context, c Caller, r Delete)
 	return f.remove(ctx, c, "DeleteProtectionDomain", kindPD, r.ValidateOnly, []Delete{r})
 }
 
-// DeleteBuffer frees a buffer. IN_USE while regions are on it.
+// DeleteBuffer frees a buffer. IN_USE while regions or exports are on it.
 func (f *Fabric) DeleteBuffer(ctx context.Context, c Caller, r Delete) error {
 	return f.remove(ctx, c, "DeleteBuffer", kindBuffer, r.ValidateOnly, []Delete{r})
 }

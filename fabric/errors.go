@@ -39,6 +39,17 @@ const (
 	PKeyMismatch      Reason = "PKEY_MISMATCH"
 	StoreUnavailable  Reason = "STORE_UNAVAILABLE"
 	Internal          Reason = "INTERNAL"
+	ExportRevoked     Reason = "EXPORT_REVOKED"
+	NotAnExport       Reason = "NOT_AN_EXPORT"
+	OutOfRange        Reason = "OUT_OF_RANGE"
+
+	// Why one device cannot attach what another exports, as device.AttachError
+	// says.
+	ImportUnsupported  Reason = "IMPORT_UNSUPPORTED"
+	P2PUnsupported     Reason = "P2P_UNSUPPORTED"
+	PathNotReachable   Reason = "PATH_NOT_REACHABLE"
+	OutsideAperture    Reason = "OUTSIDE_APERTURE"
+	SegmentUnsupported Reason = "SEGMENT_UNSUPPORTED"
 )
 
 func (r Reason) Error() string { return string(r) }

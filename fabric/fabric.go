@@ -24,6 +24,9 @@ type Config struct {
 	// Uptime is a clock that counts while the machine sleeps; leases run on
 	// it. nil means the system's (CLOCK_BOOTTIME on Linux).
 	Uptime func() time.Duration
+	// OrphanGrace is how long an export that nobody needs is left alone before
+	// it is destroyed; 0 means an hour.
+	OrphanGrace time.Duration
 	// ActTimeout is how long a call whose context has no deadline waits for a
 	// device before it answers TIMEOUT (the work goes on); 0 means 30 s.
 	ActTimeout time.Duration
@@ -52,6 +55,9 @@ type Fabric struct {
 	problems []Problem // of the store
 	pending  []entry   // for the keeper
 	pendDue  chan struct{}
+	uploads  uploads
+	refusals map[string]*refusal // of descriptors, by identity
+	sweepDue chan struct{}       // exports are worth a look
 }
 
 // openWait is how long Open waits for devices before it serves without them.
@@ -76,8 +82,12 @@ func Open(ctx context.Context, cfg Config) (*Fabric, error) {
 	if cfg.ActTimeout == 0 {
 		cfg.ActTimeout = 30 * time.Second
 	}
+	if cfg.OrphanGrace == 0 {
+		cfg.OrphanGrace = time.Hour
+	}
 	f := &Fabric{names: names{node: "nodes/" + cfg.NodeID}, cfg: cfg, log: cfg.Logger, store: cfg.Store, started: time.Now(),
-		card: map[string]*card{}, leaseDue: make(chan struct{}, 1), idx: newIndex(), pendDue: make(chan struct{}, 1)}
+		card: map[string]*card{}, leaseDue: make(chan struct{}, 1), idx: newIndex(), pendDue: make(chan struct{}, 1),
+		uploads: uploads{}, refusals: map[string]*refusal{}, sweepDue: make(chan struct{}, 1)}
 	f.instance = uidString(newUID())
 	f.ctx, f.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	for _, d := range cfg.Devices {
@@ -93,6 +103,7 @@ func Open(ctx context.Context, cfg Config) (*Fabric, error) {
 	}
 	f.wg.Go(f.keep)
 	f.wg.Go(f.expire)
+	f.wg.Go(f.sweep)
 	var first []<-chan struct{}
 	for _, c := range f.cards {
 		first = append(first, c.compared)
@@ -145,6 +156,7 @@ func (f *Fabric) Close() error {
 		}
 	}
 	f.wg.Wait()
+	f.dropDescriptors()
 	errs = append(errs, f.store.Close())
 	return errors.Join(errs...)
 }
@@ -284,9 +296,15 @@ func (f *Fabric) adoptRecord(r *record, byID map[uint64]*record) string {
 	switch r.Kind {
 	case kindRegion:
 		r.pd, r.buf = ref(r.RegionAsk.PD, kindPD), ref(r.RegionAsk.Buffer, kindBuffer)
-		if r.pd == nil || r.buf == nil {
+		if r.pd == nil || r.buf == nil && r.ImportAsk == nil {
 			return "its protection domain or buffer is missing"
 		}
+		f.adoptImport(r)
+	case kindExport:
+		if r.buf = ref(r.ExportAsk.Buffer, kindBuffer); r.buf == nil {
+			return "its buffer is missing"
+		}
+		f.startGiving(r)
 	case kindQueuePair:
 		if r.pd = ref(r.QPAsk.PD, kindPD); r.pd == nil {
 			return "its protection domain is missing"

@@ -27,6 +27,7 @@ func (f *Fabric) deviceError(r *record, err error) *Error {
 	}
 	var limit *device.LimitError
 	var field *device.FieldError
+	var attach *device.AttachError
 	var step *ib.TransitionError
 	var state *device.StateError
 	switch {
@@ -39,10 +40,24 @@ func (f *Fabric) deviceError(r *record, err error) *Error {
 	case errors.As(err, &field):
 		set(FieldInvalid, field.Problem)
 		e.Field, e.Err = field.Field, nil
+		if r.ImportAsk != nil {
+			e.Field = importField(e.Field)
+		}
 		if q := r.QPAsk; q != nil && q.Remote != nil {
 			connectFault(e, r, field)
 		}
 		e.Violations = []Violation{{Field: e.Field, Reason: e.Reason, Problem: e.Message}}
+	case errors.As(err, &attach):
+		set(Reason(attach.Reason), attach.Problem)
+		e.Err = nil
+		f.attachFault(e, r, attach)
+	case errors.Is(err, device.ErrRevoked):
+		set(ExportRevoked, "the export was revoked: nothing reaches its memory any more; make another")
+		if r.ImportAsk != nil {
+			e.Details = map[string]string{"memory_export": r.ImportAsk.Export}
+		}
+	case r.ImportAsk != nil && !r.made && isNotFound(err):
+		set(NotAnExport, "the export of the descriptor is gone; make another and upload its descriptor")
 	case errors.As(err, &step):
 		set(StateInvalid, step.Error())
 		e.Details = map[string]string{"state": step.From.String(), "asked": step.To.String()}

@@ -191,7 +191,7 @@ func (f *Fabric) Watch(ctx context.Context, c Caller, r Watch) iter.Seq2[Event, 
 // snapshot yields the present state of every object that the caller may see,
 // a page at a time.
 func (f *Fabric) snapshot(c Caller, cursor uint64, yield func(Event, error) bool) bool {
-	for _, k := range []kind{kindSession, kindPD, kindBuffer, kindRegion, kindQueuePair} {
+	for _, k := range []kind{kindSession, kindPD, kindBuffer, kindExport, kindRegion, kindQueuePair} {
 		parent := f.names.node
 		if k != kindSession {
 			parent += "/devices/-"

@@ -21,6 +21,8 @@ func (c *card) maker(k kind, recs []*record) making {
 		return c.bufferMaker(recs)
 	case kindRegion:
 		return c.regionMaker(recs)
+	case kindExport:
+		return c.exportMaker(recs)
 	}
 	return c.qpMaker(recs)
 }
@@ -55,18 +57,34 @@ func (c *card) bufferMaker(recs []*record) making {
 }
 
 func (c *card) regionMaker(recs []*record) making {
-	specs := make([]device.RegionSpec, len(recs))
+	specs := make([]device.RegionSpec, 0, len(recs))
+	var at []int // of the specs in recs
+	var imports []importing
 	for i, r := range recs {
 		a := r.RegionAsk
-		specs[i] = device.RegionSpec{UID: r.UID, PD: r.pd.is.pd, Address: r.buf.is.addr + a.Offset, Length: a.Length, Access: a.Access}
+		if r.ImportAsk != nil {
+			imports = append(imports, c.importing(i, r))
+			continue
+		}
+		at = append(at, i)
+		specs = append(specs, device.RegionSpec{UID: r.UID, PD: r.pd.is.pd, Address: r.buf.is.addr + a.Offset, Length: a.Length, Access: a.Access})
 	}
 	return func(ctx context.Context) ([]*present, []error) {
-		got, errs := make([]*present, len(specs)), make([]error, len(specs))
-		for i, res := range c.dev.RegisterRegions(ctx, specs) {
-			got[i], errs[i] = &present{addr: res.Address, lkey: res.LKey, rkey: res.RKey}, res.Err
+		got, errs := make([]*present, len(recs)), make([]error, len(recs))
+		if len(specs) > 0 {
+			for i, res := range c.dev.RegisterRegions(ctx, specs) {
+				got[at[i]], errs[at[i]] = presentRegion(&res.Region), res.Err
+			}
+		}
+		for _, x := range imports {
+			got[x.at], errs[x.at] = x.do(ctx)
 		}
 		return got, errs
 	}
+}
+
+func presentRegion(m *device.Region) *present {
+	return &present{addr: m.Address, lkey: m.LKey, rkey: m.RKey, revoked: m.Revoked}
 }
 
 func (c *card) qpMaker(recs []*record) making {

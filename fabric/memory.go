@@ -102,6 +102,9 @@ func (f *Fabric) CreateMemoryRegion(ctx context.Context, c Caller, r CreateMemor
 }
 
 func (f *Fabric) buildRegion(c Caller, op string, r *CreateMemoryRegion) (*record, error) {
+	if r.Import != nil {
+		return f.buildImport(c, op, r)
+	}
 	var v violations
 	if err := r.Access.CheckRegion(); err != nil {
 		v.invalid("access", err.Error())
@@ -110,7 +113,7 @@ func (f *Fabric) buildRegion(c Caller, op string, r *CreateMemoryRegion) (*recor
 		v.required("protection_domain", "want "+f.pattern(kindPD))
 	}
 	if r.Buffer == "" {
-		v.required("buffer", "want "+f.pattern(kindBuffer))
+		v.required("buffer", "want "+f.pattern(kindBuffer)+", or import_source instead")
 	}
 	var pd, buf *record
 	m, err := f.buildObject(c, op, kindRegion, &r.Create, &v, func() (*record, error) {

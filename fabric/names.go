@@ -21,6 +21,7 @@ const (
 	kindNode      kind = 6 // the node itself: one record
 	kindTombstone kind = 7
 	kindPort      kind = 8 // an administrative state that was asked
+	kindExport    kind = 9
 )
 
 // collections are the name segments of the kinds (AIP-122), by kind.
@@ -31,15 +32,16 @@ var collections = [...]string{
 	kindRegion:    "memoryRegions",
 	kindQueuePair: "queuePairs",
 	kindPort:      "ports",
+	kindExport:    "memoryExports",
 }
 
 func (k kind) String() string {
-	return [...]string{"", "session", "protection domain", "buffer", "memory region", "queue pair", "node", "tombstone", "port"}[k]
+	return [...]string{"", "session", "protection domain", "buffer", "memory region", "queue pair", "node", "tombstone", "port", "memory export"}[k]
 }
 
 // objectKinds are what a session owns on devices, in the order in which a
 // session's end destroys them.
-var objectKinds = [...]kind{kindQueuePair, kindRegion, kindBuffer, kindPD}
+var objectKinds = [...]kind{kindQueuePair, kindRegion, kindExport, kindBuffer, kindPD}
 
 const idRule = "want lower case letters, digits and hyphens, beginning with a letter, not ending with a hyphen, at most 63 characters"
 
@@ -58,9 +60,13 @@ func validID(id string) bool {
 
 var idEncoding = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
 
-// newID makes an id out of a record's uid, with the first letter of its kind.
+// newID makes an id out of a record's uid, with a letter of its kind.
 func newID(k kind, uid device.UID) string {
-	return collections[k][:1] + "-" + idEncoding.EncodeToString(uid[:10])
+	letter := collections[k][:1]
+	if k == kindExport {
+		letter = "e" // m is a region's
+	}
+	return letter + "-" + idEncoding.EncodeToString(uid[:10])
 }
 
 func newUID() (uid device.UID) {

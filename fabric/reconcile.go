@@ -15,6 +15,7 @@ type listing struct {
 	pds   []device.ProtectionDomain
 	bufs  []device.Buffer
 	mrs   []device.Region
+	exps  []device.Export
 	qps   []device.QueuePair
 	ports []device.Port
 }
@@ -24,11 +25,12 @@ func (c *card) list() (*listing, error) {
 	ctx, cancel := c.call()
 	defer cancel()
 	l := &listing{ports: make([]device.Port, c.info.Ports)}
-	var errs [5]error
+	var errs [6]error
 	l.pds, errs[0] = c.dev.ListProtectionDomains(ctx)
 	l.bufs, errs[1] = c.dev.ListBuffers(ctx)
 	l.mrs, errs[2] = c.dev.ListRegions(ctx)
 	l.qps, errs[3] = c.dev.ListQueuePairs(ctx)
+	l.exps, errs[5] = c.listExports(ctx)
 	for n := range l.ports {
 		if l.ports[n], errs[4] = c.dev.Port(ctx, n); errs[4] != nil {
 			break
@@ -82,8 +84,11 @@ func (c *card) takeIn(l *listing) (all []*record, lost strays) {
 	for _, o := range l.bufs {
 		see(kindBuffer, o.UID, &present{addr: o.Address})
 	}
-	for _, o := range l.mrs {
-		see(kindRegion, o.UID, &present{addr: o.Address, lkey: o.LKey, rkey: o.RKey})
+	for i := range l.mrs {
+		see(kindRegion, l.mrs[i].UID, presentRegion(&l.mrs[i]))
+	}
+	for i := range l.exps {
+		see(kindExport, l.exps[i].UID, presentExport(&l.exps[i]))
 	}
 	for i := range l.qps {
 		see(kindQueuePair, l.qps[i].UID, presentQP(&l.qps[i]))
@@ -98,6 +103,10 @@ func (c *card) takeIn(l *listing) (all []*record, lost strays) {
 				r.made = true
 			}
 			r.setThere(p)
+			if p != nil && p.revoked {
+				c.f.cut(r)
+				c.f.cutImports(r)
+			}
 			all = append(all, r)
 			return true
 		})
@@ -163,7 +172,11 @@ func (c *card) planned(r *record) action {
 	if r.leaving || r.removed || !r.committed || r.op != nil && r.op.writing {
 		return actNone
 	}
-	a := asked{Record: true, Gone: r.gone(), Made: r.made, Ready: true, Keeps: r.Kind == kindBuffer, Lost: r.sess.life.lost}
+	if r.Kind == kindExport && r.ExportAsk.Revoked && !r.there && !r.gone() {
+		return actNone // revoked for good: it is not made again
+	}
+	keeps := r.Kind == kindBuffer || r.Kind == kindExport || r.ImportAsk != nil // the descriptors are gone with it
+	a := asked{Record: true, Gone: r.gone(), Made: r.made, Ready: true, Keeps: keeps, Lost: r.sess.life.lost}
 	for _, up := range []*record{r.pd, r.buf} {
 		if up != nil {
 			a.Ready = a.Ready && up.there
@@ -193,6 +206,9 @@ func (c *card) act(work []*record) {
 	if len(by[kindQueuePair]) > 0 {
 		c.refresh(by[kindQueuePair])
 		c.move(by[kindQueuePair])
+	}
+	if len(by[kindExport]) > 0 {
+		c.revoke(by[kindExport])
 	}
 }
 
@@ -228,6 +244,7 @@ func (c *card) destroy(k kind, recs []*record) {
 			continue
 		}
 		r.setThere(nil)
+		f.cutImports(r)
 		f.vanished(r)
 	}
 }
@@ -243,6 +260,8 @@ func (c *card) destroyOn(ctx context.Context, k kind, uids []device.UID) []error
 		return c.dev.DeregisterRegions(ctx, uids)
 	case kindPD:
 		return c.dev.DestroyProtectionDomains(ctx, uids)
+	case kindExport:
+		return c.destroyExports(ctx, uids)
 	}
 	errs := make([]error, len(uids))
 	for i, uid := range uids {
@@ -271,7 +290,7 @@ func (c *card) create(k kind, recs []*record) {
 				r.failure = Condition{}
 			}
 			r.tries = 0
-			if k != kindQueuePair { // those may have steps to go
+			if k != kindQueuePair && k != kindExport { // those may have steps to go
 				f.settle(r, nil)
 			}
 		case actWait:
@@ -296,6 +315,7 @@ func (c *card) create(k kind, recs []*record) {
 		}
 		r.setThere(got[i])
 		r.failure, r.tries = Condition{}, 0
+		f.imported(r)
 		if r.made {
 			ev := r.event(EventChanged, system, CauseReconciled)
 			ev.Before, ev.After, ev.Message = string(StatePending), r.label(), "made again on the device, with new numbers"
@@ -319,6 +339,10 @@ func (c *card) lose(r *record) {
 		c.f.enter(entry{events: []Event{ev}})
 	}
 	r.failure, r.tries = Condition{Reason: Lost, Message: "the device does not have it any more and it cannot be given back; delete it and make another"}, 0
+	if r.ImportAsk != nil {
+		r.failure.Message = "the device does not have it any more, and the descriptor that it was made of is gone: upload one again, delete this and make another"
+	}
+	c.f.cutImports(r)
 	c.f.settle(r, &Error{Name: r.name, Reason: Lost, Message: r.failure.Message})
 }
 
@@ -364,7 +388,7 @@ func (r *record) with(fn func(*stored)) *stored {
 // final says whether trying again cannot help.
 func final(err error) bool {
 	return errors.Is(err, device.ErrExhausted) || errors.Is(err, device.ErrInvalid) || errors.Is(err, device.ErrExists) ||
-		errors.Is(err, errors.ErrUnsupported) || errors.Is(err, ib.ErrTransition)
+		errors.Is(err, errors.ErrUnsupported) || errors.Is(err, ib.ErrTransition) || errors.Is(err, device.ErrAttach) || errors.Is(err, device.ErrRevoked)
 }
 
 // toldTries is how many failed attempts of one thing the journal tells: a step
@@ -377,7 +401,7 @@ func (c *card) fail(r *record, err error) {
 	e := c.f.deviceError(r, err)
 	r.failure = Condition{Reconciling: true, Reason: e.Reason, Message: e.Error()}
 	creating := r.op != nil && r.op.kind == changeCreate && !r.op.rolling && !r.gone()
-	if creating && (final(err) || r.op.err != nil) {
+	if creating && (final(err) || r.op.err != nil || r.ImportAsk != nil && isNotFound(err)) {
 		r.failure.Reconciling = false
 		c.f.settle(r, e)
 		return

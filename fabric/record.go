@@ -19,7 +19,8 @@ type record struct {
 	sess *record // owner; nil for sessions
 	card *card   // nil for sessions
 	pd   *record // of regions and queue pairs
-	buf  *record // of regions
+	buf  *record // of regions and exports
+	exp  *record // of regions made of an export; nil once that is forgotten
 
 	committed bool    // durable; before that nobody sees it
 	removed   bool    // forgotten
@@ -32,13 +33,16 @@ type record struct {
 	leaving   bool // the keeper is about to record or forget it; its card leaves it alone
 	regions   int  // in a domain or on a buffer
 	qps       int  // in a domain
-	alive     int  // of both, the ones that are on the device
+	exports   int  // of a buffer
+	alive     int  // of these, the ones that are on the device
 
 	tries   int // failed attempts of the present step
 	failure Condition
 
 	is    *present // of the device; nil if there is nothing to tell
 	life  *lease   // of sessions
+	given *giving  // of exports
+	take  *taking  // of regions made of an export
 	inbox *inbox   // of queue pairs: completions read and not yet given up
 	stale bool     // of queue pairs: the device says that it changed
 }
@@ -59,6 +63,9 @@ type present struct {
 	sge    int
 	status ib.WCStatus
 	reason string
+
+	revoked bool           // of exports, and regions made of one
+	export  *device.Export // of exports
 }
 
 // lease is a session's life.
@@ -73,7 +80,7 @@ type lease struct {
 }
 
 // kids counts what is built on r.
-func (r *record) kids() int { return r.regions + r.qps }
+func (r *record) kids() int { return r.regions + r.qps + r.exports }
 
 // gone says whether the object is to leave the device.
 func (r *record) gone() bool { return r.Deleting || r.sess != nil && r.sess.Deleting }
@@ -168,6 +175,9 @@ func (x *index) add(r *record) {
 		r.sess.life.lists[r.Kind].add(r)
 		r.sess.life.objects++
 		r.count(1)
+		if r.exp != nil {
+			r.exp.given.imports[r] = true
+		}
 	}
 	if r.Request != "" {
 		key := requestKey{r.owner().life.identity, r.Request}
@@ -198,6 +208,7 @@ func (x *index) remove(r *record, tomb *record) {
 		r.sess.life.lists[r.Kind].drop()
 		r.sess.life.objects--
 		r.count(-1)
+		r.letGo()
 	}
 	if r.Request == "" {
 		return
@@ -262,6 +273,8 @@ func (r *record) count(n int) {
 			u.MemoryRegions += n
 		case kindQueuePair:
 			u.QueuePairs += n
+		case kindExport:
+			u.MemoryExports += n
 		}
 	}
 	if *c == (Usage{}) {
@@ -272,6 +285,8 @@ func (r *record) count(n int) {
 		case up == nil:
 		case r.Kind == kindRegion:
 			up.regions += n
+		case r.Kind == kindExport:
+			up.exports += n
 		default:
 			up.qps += n
 		}
@@ -289,8 +304,14 @@ func (r *record) state() State {
 		return StateActive
 	case r.gone():
 		return StateDeleting
-	case r.lost:
+	case r.Kind == kindExport && r.ExportAsk.Revoked && r.there && !r.is.revoked:
+		return StateRevoking
+	case r.Kind == kindExport && (r.ExportAsk.Revoked || r.there && r.is.revoked):
+		return StateRevoked
+	case r.lost, r.take != nil && r.take.cut:
 		return StateLost
+	case r.there && r.Kind == kindExport:
+		return StateActive
 	case r.there:
 		return StateReady
 	}

@@ -103,14 +103,16 @@ type CreateBuffer struct {
 	Alignment uint64 // bytes, a power of two up to 1 GiB; 0 means 4,096
 }
 
-// CreateMemoryRegion asks for a region over part of a buffer. Its session is
-// that of the protection domain.
+// CreateMemoryRegion asks for a region over part of a buffer, or of an export:
+// one of Buffer and Import is given. Its session is that of the protection
+// domain.
 type CreateMemoryRegion struct {
 	Create
 	ProtectionDomain string
 	Buffer           string // of the same session
 	Offset           uint64 // bytes
 	Length           uint64 // bytes; 0 means to the end of the buffer
+	Import           *CreateImport
 	Access           ib.Access
 }
 

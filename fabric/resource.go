@@ -36,7 +36,8 @@ func (m Meta) ETag() string {
 }
 
 // State is where an object is on its way. Sessions are ACTIVE, CLOSING or
-// LOST; the others PENDING, READY, LOST or DELETING.
+// LOST; exports PENDING, ACTIVE, REVOKING, REVOKED, LOST or DELETING; the others
+// PENDING, READY, LOST or DELETING.
 type State string
 
 // The states of resources.
@@ -47,6 +48,8 @@ const (
 	StateDeleting State = "DELETING"
 	StateActive   State = "ACTIVE"
 	StateClosing  State = "CLOSING"
+	StateRevoking State = "REVOKING"
+	StateRevoked  State = "REVOKED"
 )
 
 // Condition says whether a resource is as asked.
@@ -103,6 +106,7 @@ type Usage struct {
 	Buffers           int
 	MemoryRegions     int
 	QueuePairs        int
+	MemoryExports     int
 	BufferBytes       uint64 // sum of the sizes asked for
 }
 
@@ -163,10 +167,12 @@ type Buffer struct {
 	State         State
 	Condition     Condition
 	MemoryRegions int // on it
+	MemoryExports int // of it
 }
 
-// MemoryRegion is a range of a buffer that the device may be told to touch.
-// The keys are zero for callers who do not own it.
+// MemoryRegion is memory that the device may be told to touch: a range of a
+// buffer, or of an export, whose Buffer is empty then. The keys are zero for
+// callers who do not own it.
 type MemoryRegion struct {
 	Meta
 	Session          string
@@ -174,6 +180,7 @@ type MemoryRegion struct {
 	Buffer           string
 	Offset           uint64 // bytes into the buffer
 	Length           uint64 // bytes
+	Import           *Import
 	Access           ib.Access
 	IOVA             uint64 // address that work requests and the wire use
 	LKey             ib.LKey

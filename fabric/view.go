@@ -17,9 +17,14 @@ func (r *record) meta() Meta {
 func (r *record) condition() Condition {
 	c := r.failure
 	switch r.state() {
-	case StatePending, StateDeleting, StateClosing:
+	case StatePending, StateDeleting, StateClosing, StateRevoking:
 		c.Reconciling = true
+	case StateRevoked:
+		c = revokedCondition(r)
 	case StateLost:
+		if r.take != nil && r.take.cut {
+			c = cutCondition(r)
+		}
 		if c.Reason == "" {
 			c = Condition{Reason: Lost, Message: "what it had on devices is gone; delete it"}
 		}
@@ -41,6 +46,7 @@ func (f *Fabric) viewSession(r *record) Session {
 		s.Usage.Buffers += u.Buffers
 		s.Usage.MemoryRegions += u.MemoryRegions
 		s.Usage.QueuePairs += u.QueuePairs
+		s.Usage.MemoryExports += u.MemoryExports
 		s.Usage.BufferBytes += u.BufferBytes
 	}
 	return s
@@ -53,7 +59,7 @@ func (f *Fabric) viewPD(r *record) ProtectionDomain {
 
 func (f *Fabric) viewBuffer(r *record) Buffer {
 	b := Buffer{Meta: r.meta(), Session: r.sess.name, Size: r.BufferAsk.Size, Alignment: r.BufferAsk.Alignment,
-		State: r.state(), Condition: r.condition(), MemoryRegions: r.regions}
+		State: r.state(), Condition: r.condition(), MemoryRegions: r.regions, MemoryExports: r.exports}
 	if r.there {
 		b.Address = r.is.addr
 	}
@@ -62,8 +68,13 @@ func (f *Fabric) viewBuffer(r *record) Buffer {
 
 func (f *Fabric) viewRegion(c Caller, r *record) MemoryRegion {
 	a := r.RegionAsk
-	m := MemoryRegion{Meta: r.meta(), Session: r.sess.name, ProtectionDomain: r.pd.name, Buffer: r.buf.name,
-		Offset: a.Offset, Length: a.Length, Access: a.Access, State: r.state(), Condition: r.condition()}
+	m := MemoryRegion{Meta: r.meta(), Session: r.sess.name, ProtectionDomain: r.pd.name,
+		Length: a.Length, Access: a.Access, State: r.state(), Condition: r.condition()}
+	if x := r.ImportAsk; x != nil {
+		m.Import = &Import{Export: x.Export, Offset: a.Offset, Length: a.Length, IOVA: x.IOVA, Path: r.take.path}
+	} else {
+		m.Buffer, m.Offset = r.buf.name, a.Offset
+	}
 	if r.there {
 		m.IOVA = r.is.addr
 		if f.owns(c, r) {

@@ -125,6 +125,7 @@ func (h *house) everything() string {
 		must[*pb.ListProtectionDomainsResponse](h.t)(h.memory.ListProtectionDomains(ctx, &pb.ListProtectionDomainsRequest{Parent: all})),
 		must[*pb.ListBuffersResponse](h.t)(h.memory.ListBuffers(ctx, &pb.ListBuffersRequest{Parent: all})),
 		must[*pb.ListMemoryRegionsResponse](h.t)(h.memory.ListMemoryRegions(ctx, &pb.ListMemoryRegionsRequest{Parent: all})),
+		must[*pb.ListMemoryExportsResponse](h.t)(h.memory.ListMemoryExports(ctx, &pb.ListMemoryExportsRequest{Parent: all})),
 		must[*pb.ListQueuePairsResponse](h.t)(h.qp.ListQueuePairs(ctx, &pb.ListQueuePairsRequest{Parent: all})),
 		must[*pb.ListEventsResponse](h.t)(h.event.ListEvents(ctx, &pb.ListEventsRequest{Parent: "nodes/local", PageSize: 1000})))
 	ports := must[*pb.ListPortsResponse](h.t)(h.device.ListPorts(ctx, &pb.ListPortsRequest{Parent: all}))
@@ -146,7 +147,7 @@ func TestEveryBadInputIsRefusedByName(t *testing.T) {
 	h := newHouse(t)
 	x := newFixture(h)
 	methods := unaryAndStreams()
-	rows := slices.Concat(commonRows(methods, x), sessionRows(x), memoryRows(x), queuePairRows(x), batchRows(x), transferRows(x), otherRows(x))
+	rows := slices.Concat(commonRows(methods, x), sessionRows(x), memoryRows(x), exportRows(x), queuePairRows(x), batchRows(x), transferRows(x), otherRows(x))
 	covered := map[string]bool{}
 	before := h.everything()
 	for _, r := range rows {

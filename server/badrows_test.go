@@ -23,6 +23,8 @@ type fixture struct {
 	session, other *pb.Session
 	pd, pd1        *pb.ProtectionDomain // of session, on the two cards
 	otherBuffer    *pb.Buffer
+	export         *pb.MemoryExport
+	upload         func() string // of a descriptor of export
 	valid          map[string]proto.Message
 }
 
@@ -99,6 +101,9 @@ func newFixture(h *house) *fixture {
 	must[*pb.Buffer](h.t)(h.memory.CreateBuffer(ctx, &pb.CreateBufferRequest{Parent: dev0, BufferId: "free", Buffer: &pb.Buffer{Session: x.session.Name, SizeBytes: 1}}))
 	mr := must[*pb.MemoryRegion](h.t)(h.memory.CreateMemoryRegion(ctx, &pb.CreateMemoryRegionRequest{Parent: dev0, MemoryRegionId: "m", RequestId: "m-request",
 		MemoryRegion: &pb.MemoryRegion{ProtectionDomain: x.pd.Name, Buffer: b.Name}}))
+	x.export = must[*pb.MemoryExport](h.t)(h.memory.CreateMemoryExport(ctx, &pb.CreateMemoryExportRequest{Parent: dev0, MemoryExportId: "s", RequestId: "e-request",
+		MemoryExport: &pb.MemoryExport{Buffer: b.Name}}))
+	x.upload = h.uploads(x.export.Name)
 	remote := proto.Clone(x.peer.LocalEndpoint).(*pb.QueuePair_Endpoint)
 	qp := &pb.QueuePair{ProtectionDomain: x.pd.Name, Port: x.port.Name, Type: pb.QueuePair_TYPE_RC}
 	connect := &pb.ConnectQueuePairRequest{Name: x.q.Name, RemoteEndpoint: remote}
@@ -128,6 +133,14 @@ func newFixture(h *house) *fixture {
 		"GetMemoryRegion":        &pb.GetMemoryRegionRequest{Name: mr.Name},
 		"ListMemoryRegions":      &pb.ListMemoryRegionsRequest{Parent: dev0},
 		"DeleteMemoryRegion":     &pb.DeleteMemoryRegionRequest{Name: mr.Name},
+		"MoveBuffer":             &pb.MoveBufferRequest{Name: b.Name},
+		"CreateMemoryExport":     &pb.CreateMemoryExportRequest{Parent: dev0, MemoryExport: &pb.MemoryExport{Buffer: b.Name}},
+		"GetMemoryExport":        &pb.GetMemoryExportRequest{Name: x.export.Name},
+		"ListMemoryExports":      &pb.ListMemoryExportsRequest{Parent: dev0},
+		"DeleteMemoryExport":     &pb.DeleteMemoryExportRequest{Name: x.export.Name},
+		"RevokeMemoryExport":     &pb.RevokeMemoryExportRequest{Name: x.export.Name},
+		"ResetDevice":            &pb.ResetDeviceRequest{Name: dev0},
+		"CheckPeerAccess":        &pb.CheckPeerAccessRequest{Name: "nodes/local", Exporter: dev0, Importer: dev1},
 		"CreateQueuePair":        &pb.CreateQueuePairRequest{Parent: dev0, QueuePair: qp},
 		"GetQueuePair":           &pb.GetQueuePairRequest{Name: x.q.Name},
 		"ListQueuePairs":         &pb.ListQueuePairsRequest{Parent: dev0},

@@ -89,6 +89,14 @@ var (
 		fabric.StateLost:     pb.MemoryRegion_STATE_LOST,
 		fabric.StateDeleting: pb.MemoryRegion_STATE_DELETING,
 	})
+	exportStates = newEnum(map[fabric.State]pb.MemoryExport_State{
+		fabric.StatePending:  pb.MemoryExport_STATE_PENDING,
+		fabric.StateActive:   pb.MemoryExport_STATE_ACTIVE,
+		fabric.StateRevoking: pb.MemoryExport_STATE_REVOKING,
+		fabric.StateRevoked:  pb.MemoryExport_STATE_REVOKED,
+		fabric.StateLost:     pb.MemoryExport_STATE_LOST,
+		fabric.StateDeleting: pb.MemoryExport_STATE_DELETING,
+	})
 	// queuePairPhases are the states of a queue pair that the device does not
 	// have; in READY it is in one of queuePairStates.
 	queuePairPhases = newEnum(map[fabric.State]pb.QueuePair_State{

@@ -88,11 +88,12 @@ func deviceToProto(node device.UID, d *fabric.Device) *pb.Device {
 			QueuePairs: uint32(info.Limits.QueuePairs), ProtectionDomains: uint32(info.Limits.ProtectionDomains),
 			MemoryRegions: uint32(info.Limits.Regions), SendWr: uint32(info.Limits.SendWR), RecvWr: uint32(info.Limits.RecvWR),
 			Sge: uint32(info.Limits.SGE), RdAtomic: uint32(info.Limits.RDAtomic), MessageBytes: info.Limits.MessageBytes,
-			MtuBytes: uint32(info.Limits.MaxMTU.Bytes()),
+			MtuBytes: uint32(info.Limits.MaxMTU.Bytes()), ExportPageBytes: info.Limits.ExportPage,
 		},
 		Usage: &pb.Device_Usage{
 			QueuePairs: uint32(d.Usage.QueuePairs), ProtectionDomains: uint32(d.Usage.ProtectionDomains),
 			MemoryRegions: uint32(d.Usage.MemoryRegions), Buffers: uint32(d.Usage.Buffers),
+			MemoryExports: uint32(d.Usage.MemoryExports),
 		},
 	}
 	for _, c := range info.Capabilities {

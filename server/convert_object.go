@@ -34,6 +34,7 @@ func sessionToProto(s *fabric.Session) *pb.Session {
 		Usage: &pb.Session_Usage{
 			ProtectionDomains: uint32(s.Usage.ProtectionDomains), Buffers: uint32(s.Usage.Buffers),
 			MemoryRegions: uint32(s.Usage.MemoryRegions), QueuePairs: uint32(s.Usage.QueuePairs), BufferBytes: s.Usage.BufferBytes,
+			MemoryExports: uint32(s.Usage.MemoryExports),
 		},
 	}
 }
@@ -58,16 +59,21 @@ func bufferToProto(b *fabric.Buffer) *pb.Buffer {
 		Name: b.Name, Uid: uidText(b.UID), Etag: b.ETag(), CreateTime: timeOf(b.CreateTime), Labels: b.Labels,
 		State: bufferStates.proto(b.State), Reconciling: b.Condition.Reconciling, Reason: string(b.Condition.Reason), Message: b.Condition.Message,
 		Session: b.Session, SizeBytes: b.Size, AlignmentBytes: b.Alignment, DeviceAddress: b.Address, MemoryRegionCount: uint32(b.MemoryRegions),
+		MemoryExportCount: uint32(b.MemoryExports),
 	}
 }
 
 func regionToProto(m *fabric.MemoryRegion) *pb.MemoryRegion {
-	return &pb.MemoryRegion{
+	out := &pb.MemoryRegion{
 		Name: m.Name, Uid: uidText(m.UID), Etag: m.ETag(), CreateTime: timeOf(m.CreateTime), Labels: m.Labels,
 		State: regionStates.proto(m.State), Reconciling: m.Condition.Reconciling, Reason: string(m.Condition.Reason), Message: m.Condition.Message,
 		Session: m.Session, ProtectionDomain: m.ProtectionDomain, Buffer: m.Buffer, OffsetBytes: m.Offset, LengthBytes: m.Length,
 		Access: accessToProto(m.Access), Lkey: uint32(m.LKey), Rkey: uint32(m.RKey), Iova: m.IOVA,
 	}
+	if x := m.Import; x != nil {
+		out.ImportSource = &pb.MemoryRegion_ImportSource{OffsetBytes: x.Offset, LengthBytes: x.Length, Iova: x.IOVA, MemoryExport: x.Export, Path: x.Path}
+	}
+	return out
 }
 
 // accessToProto lists the flags in ascending order.

@@ -45,6 +45,7 @@ func TestEnumTablesAreWhole(t *testing.T) {
 	whole(t, domainStates)
 	whole(t, bufferStates)
 	whole(t, regionStates)
+	whole(t, exportStates)
 	whole(t, queuePairPhases, pb.QueuePair_STATE_RESET, pb.QueuePair_STATE_INIT, pb.QueuePair_STATE_RTR, pb.QueuePair_STATE_RTS,
 		pb.QueuePair_STATE_SQD, pb.QueuePair_STATE_SQE, pb.QueuePair_STATE_ERR)
 	whole(t, queuePairStates, pb.QueuePair_STATE_PENDING, pb.QueuePair_STATE_LOST, pb.QueuePair_STATE_DELETING)

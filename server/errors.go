@@ -59,6 +59,16 @@ var reasons = map[fabric.Reason]row{
 	fabric.PathNotCabled:     {codes.FailedPrecondition, []detail{preconditionFailure}},
 	fabric.PKeyMismatch:      {codes.FailedPrecondition, []detail{preconditionFailure}},
 	fabric.Exhausted:         {codes.ResourceExhausted, []detail{quotaFailure, holderInfo}},
+	fabric.ExportRevoked:     {codes.FailedPrecondition, []detail{preconditionFailure}},
+	fabric.NotAnExport:       {codes.InvalidArgument, []detail{badRequest}},
+	fabric.OutOfRange:        {codes.OutOfRange, []detail{badRequest}},
+
+	fabric.ImportUnsupported:  {codes.FailedPrecondition, []detail{preconditionFailure}},
+	fabric.P2PUnsupported:     {codes.FailedPrecondition, []detail{preconditionFailure}},
+	fabric.PathNotReachable:   {codes.FailedPrecondition, []detail{preconditionFailure}},
+	fabric.OutsideAperture:    {codes.FailedPrecondition, []detail{preconditionFailure}},
+	fabric.SegmentUnsupported: {codes.FailedPrecondition, []detail{preconditionFailure}},
+
 	fabric.CursorExpired:     {codes.OutOfRange, []detail{badRequest}},
 	fabric.DeviceUnavailable: {codes.Unavailable, nil},
 	fabric.StoreUnavailable:  {codes.Unavailable, nil},
@@ -258,7 +268,7 @@ func holderInfo(e *fabric.Error) proto.Message {
 
 var resourceTypes = map[string]string{
 	"nodes": "Node", "devices": "Device", "ports": "Port", "sessions": "Session", "protectionDomains": "ProtectionDomain",
-	"buffers": "Buffer", "memoryRegions": "MemoryRegion", "queuePairs": "QueuePair", "events": "Event",
+	"buffers": "Buffer", "memoryRegions": "MemoryRegion", "memoryExports": "MemoryExport", "queuePairs": "QueuePair", "events": "Event",
 }
 
 // resourceType gives the type of a resource name, as the contract calls it.

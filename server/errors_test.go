@@ -72,7 +72,7 @@ func TestReasonsHaveTheCodesOfTheContract(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	said := regexp.MustCompile(`(?m)^  // ([A-Z_]+)\. [^=]*?ERROR_REASON_([A-Z_]+) = `).FindAllStringSubmatch(string(text), -1)
+	said := regexp.MustCompile(`(?m)^  // ([A-Z_]+)\. [^=]*?ERROR_REASON_([A-Z0-9_]+) = `).FindAllStringSubmatch(string(text), -1)
 	if len(said) != len(reasons) {
 		t.Errorf("the contract tells %d codes for %d reasons", len(said), len(reasons))
 	}

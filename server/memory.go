@@ -29,7 +29,13 @@ var regionFields = fields[fabric.MemoryRegion]{by: map[string]field[fabric.Memor
 	"session":           resource(func(m *fabric.MemoryRegion) string { return m.Session }),
 	"protection_domain": resource(func(m *fabric.MemoryRegion) string { return m.ProtectionDomain }),
 	"buffer":            resource(func(m *fabric.MemoryRegion) string { return m.Buffer }),
-	"state":             ofEnum(pb.MemoryRegion_State(0), func(m *fabric.MemoryRegion) protoreflect.Enum { return regionStates.proto(m.State) }),
+	"memory_export": resource(func(m *fabric.MemoryRegion) string {
+		if m.Import == nil {
+			return ""
+		}
+		return m.Import.Export
+	}),
+	"state": ofEnum(pb.MemoryRegion_State(0), func(m *fabric.MemoryRegion) protoreflect.Enum { return regionStates.proto(m.State) }),
 }, labels: func(m *fabric.MemoryRegion) map[string]string { return m.Labels }}
 
 func (s memoryService) CreateProtectionDomain(ctx context.Context, r *pb.CreateProtectionDomainRequest) (*pb.ProtectionDomain, error) {
@@ -118,6 +124,9 @@ func (s memoryService) CreateMemoryRegion(ctx context.Context, r *pb.CreateMemor
 	ask := fabric.CreateMemoryRegion{Create: create(r.Parent, r.MemoryRegionId, r.RequestId, in.GetLabels(), r.ValidateOnly),
 		ProtectionDomain: in.GetProtectionDomain(), Buffer: in.GetBuffer(), Offset: in.GetOffsetBytes(), Length: in.GetLengthBytes(),
 		Access: v.access("memory_region.access", in.GetAccess())}
+	if x := in.GetImportSource(); x != nil {
+		ask.Import = &fabric.CreateImport{Upload: x.UploadId, Offset: x.OffsetBytes, Length: x.LengthBytes, IOVA: x.Iova}
+	}
 	out, err := attempt(v, createPath("memory_region"), &ask.ValidateOnly, func() (fabric.MemoryRegion, error) {
 		return s.fabric.CreateMemoryRegion(ctx, caller(ctx), ask)
 	})

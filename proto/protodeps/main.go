@@ -12,6 +12,7 @@ import (
 
 	"github.com/jhump/protoreflect/v2/protoprint"
 	"google.golang.org/genproto/googleapis/api/annotations"
+	"google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
@@ -22,6 +23,7 @@ var files = []protoreflect.FileDescriptor{
 	annotations.File_google_api_http_proto,
 	annotations.File_google_api_field_behavior_proto,
 	annotations.File_google_api_resource_proto,
+	status.File_google_rpc_status_proto,
 }
 
 func main() {

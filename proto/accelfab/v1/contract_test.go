@@ -177,8 +177,8 @@ func TestEveryResourceHasTheCommonFields(t *testing.T) {
 			t.Errorf("%s.state is not output only", m.Name())
 		}
 	})
-	if n != 9 {
-		t.Errorf("saw %d resources, want 9", n)
+	if n != 10 {
+		t.Errorf("saw %d resources, want 10", n)
 	}
 }
 

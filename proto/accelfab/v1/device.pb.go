@@ -135,7 +135,7 @@ func (x Device_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Device_State.Descriptor instead.
 func (Device_State) EnumDescriptor() ([]byte, []int) {
-	return file_accelfab_v1_device_proto_rawDescGZIP(), []int{7, 0}
+	return file_accelfab_v1_device_proto_rawDescGZIP(), []int{8, 0}
 }
 
 // The logical states of a port (as in PortInfo).
@@ -196,7 +196,7 @@ func (x Port_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Port_State.Descriptor instead.
 func (Port_State) EnumDescriptor() ([]byte, []int) {
-	return file_accelfab_v1_device_proto_rawDescGZIP(), []int{8, 0}
+	return file_accelfab_v1_device_proto_rawDescGZIP(), []int{9, 0}
 }
 
 // What the operator asks of a port.
@@ -249,7 +249,7 @@ func (x Port_AdminState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Port_AdminState.Descriptor instead.
 func (Port_AdminState) EnumDescriptor() ([]byte, []int) {
-	return file_accelfab_v1_device_proto_rawDescGZIP(), []int{8, 1}
+	return file_accelfab_v1_device_proto_rawDescGZIP(), []int{9, 1}
 }
 
 // Where a port leads, by the port map.
@@ -306,7 +306,7 @@ func (x Port_Class) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Port_Class.Descriptor instead.
 func (Port_Class) EnumDescriptor() ([]byte, []int) {
-	return file_accelfab_v1_device_proto_rawDescGZIP(), []int{8, 2}
+	return file_accelfab_v1_device_proto_rawDescGZIP(), []int{9, 2}
 }
 
 // Request of GetDevice.
@@ -485,6 +485,71 @@ func (x *ListDevicesResponse) GetNextPageToken() string {
 	return ""
 }
 
+// Request of ResetDevice.
+type ResetDeviceRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// `nodes/{node}/devices/{device}`.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Refuse with ETAG_MISMATCH (ABORTED) if the device's etag is another. Empty asks for no check.
+	Etag string `protobuf:"bytes,2,opt,name=etag,proto3" json:"etag,omitempty"`
+	// Check everything and change nothing: the reply, or the error, is the one that the call would have had,
+	// as far as it can be told without the device.
+	ValidateOnly  bool `protobuf:"varint,3,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResetDeviceRequest) Reset() {
+	*x = ResetDeviceRequest{}
+	mi := &file_accelfab_v1_device_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResetDeviceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResetDeviceRequest) ProtoMessage() {}
+
+func (x *ResetDeviceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_accelfab_v1_device_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResetDeviceRequest.ProtoReflect.Descriptor instead.
+func (*ResetDeviceRequest) Descriptor() ([]byte, []int) {
+	return file_accelfab_v1_device_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *ResetDeviceRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ResetDeviceRequest) GetEtag() string {
+	if x != nil {
+		return x.Etag
+	}
+	return ""
+}
+
+func (x *ResetDeviceRequest) GetValidateOnly() bool {
+	if x != nil {
+		return x.ValidateOnly
+	}
+	return false
+}
+
 // Request of GetPort.
 type GetPortRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -496,7 +561,7 @@ type GetPortRequest struct {
 
 func (x *GetPortRequest) Reset() {
 	*x = GetPortRequest{}
-	mi := &file_accelfab_v1_device_proto_msgTypes[3]
+	mi := &file_accelfab_v1_device_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -508,7 +573,7 @@ func (x *GetPortRequest) String() string {
 func (*GetPortRequest) ProtoMessage() {}
 
 func (x *GetPortRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_accelfab_v1_device_proto_msgTypes[3]
+	mi := &file_accelfab_v1_device_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -521,7 +586,7 @@ func (x *GetPortRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPortRequest.ProtoReflect.Descriptor instead.
 func (*GetPortRequest) Descriptor() ([]byte, []int) {
-	return file_accelfab_v1_device_proto_rawDescGZIP(), []int{3}
+	return file_accelfab_v1_device_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *GetPortRequest) GetName() string {
@@ -550,7 +615,7 @@ type ListPortsRequest struct {
 
 func (x *ListPortsRequest) Reset() {
 	*x = ListPortsRequest{}
-	mi := &file_accelfab_v1_device_proto_msgTypes[4]
+	mi := &file_accelfab_v1_device_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -562,7 +627,7 @@ func (x *ListPortsRequest) String() string {
 func (*ListPortsRequest) ProtoMessage() {}
 
 func (x *ListPortsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_accelfab_v1_device_proto_msgTypes[4]
+	mi := &file_accelfab_v1_device_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -575,7 +640,7 @@ func (x *ListPortsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPortsRequest.ProtoReflect.Descriptor instead.
 func (*ListPortsRequest) Descriptor() ([]byte, []int) {
-	return file_accelfab_v1_device_proto_rawDescGZIP(), []int{4}
+	return file_accelfab_v1_device_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ListPortsRequest) GetParent() string {
@@ -619,7 +684,7 @@ type ListPortsResponse struct {
 
 func (x *ListPortsResponse) Reset() {
 	*x = ListPortsResponse{}
-	mi := &file_accelfab_v1_device_proto_msgTypes[5]
+	mi := &file_accelfab_v1_device_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -631,7 +696,7 @@ func (x *ListPortsResponse) String() string {
 func (*ListPortsResponse) ProtoMessage() {}
 
 func (x *ListPortsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_accelfab_v1_device_proto_msgTypes[5]
+	mi := &file_accelfab_v1_device_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -644,7 +709,7 @@ func (x *ListPortsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPortsResponse.ProtoReflect.Descriptor instead.
 func (*ListPortsResponse) Descriptor() ([]byte, []int) {
-	return file_accelfab_v1_device_proto_rawDescGZIP(), []int{5}
+	return file_accelfab_v1_device_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ListPortsResponse) GetPorts() []*Port {
@@ -677,7 +742,7 @@ type UpdatePortRequest struct {
 
 func (x *UpdatePortRequest) Reset() {
 	*x = UpdatePortRequest{}
-	mi := &file_accelfab_v1_device_proto_msgTypes[6]
+	mi := &file_accelfab_v1_device_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -689,7 +754,7 @@ func (x *UpdatePortRequest) String() string {
 func (*UpdatePortRequest) ProtoMessage() {}
 
 func (x *UpdatePortRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_accelfab_v1_device_proto_msgTypes[6]
+	mi := &file_accelfab_v1_device_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -702,7 +767,7 @@ func (x *UpdatePortRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdatePortRequest.ProtoReflect.Descriptor instead.
 func (*UpdatePortRequest) Descriptor() ([]byte, []int) {
-	return file_accelfab_v1_device_proto_rawDescGZIP(), []int{6}
+	return file_accelfab_v1_device_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *UpdatePortRequest) GetPort() *Port {
@@ -781,7 +846,7 @@ type Device struct {
 
 func (x *Device) Reset() {
 	*x = Device{}
-	mi := &file_accelfab_v1_device_proto_msgTypes[7]
+	mi := &file_accelfab_v1_device_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -793,7 +858,7 @@ func (x *Device) String() string {
 func (*Device) ProtoMessage() {}
 
 func (x *Device) ProtoReflect() protoreflect.Message {
-	mi := &file_accelfab_v1_device_proto_msgTypes[7]
+	mi := &file_accelfab_v1_device_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -806,7 +871,7 @@ func (x *Device) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Device.ProtoReflect.Descriptor instead.
 func (*Device) Descriptor() ([]byte, []int) {
-	return file_accelfab_v1_device_proto_rawDescGZIP(), []int{7}
+	return file_accelfab_v1_device_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Device) GetName() string {
@@ -1019,7 +1084,7 @@ type Port struct {
 
 func (x *Port) Reset() {
 	*x = Port{}
-	mi := &file_accelfab_v1_device_proto_msgTypes[8]
+	mi := &file_accelfab_v1_device_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1031,7 +1096,7 @@ func (x *Port) String() string {
 func (*Port) ProtoMessage() {}
 
 func (x *Port) ProtoReflect() protoreflect.Message {
-	mi := &file_accelfab_v1_device_proto_msgTypes[8]
+	mi := &file_accelfab_v1_device_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1044,7 +1109,7 @@ func (x *Port) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Port.ProtoReflect.Descriptor instead.
 func (*Port) Descriptor() ([]byte, []int) {
-	return file_accelfab_v1_device_proto_rawDescGZIP(), []int{8}
+	return file_accelfab_v1_device_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Port) GetName() string {
@@ -1221,14 +1286,16 @@ type Device_Limits struct {
 	// Bytes of one message.
 	MessageBytes uint64 `protobuf:"varint,8,opt,name=message_bytes,json=messageBytes,proto3" json:"message_bytes,omitempty"`
 	// Bytes of the largest path MTU.
-	MtuBytes      uint32 `protobuf:"varint,9,opt,name=mtu_bytes,json=mtuBytes,proto3" json:"mtu_bytes,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	MtuBytes uint32 `protobuf:"varint,9,opt,name=mtu_bytes,json=mtuBytes,proto3" json:"mtu_bytes,omitempty"`
+	// Exports are made of whole pages of so many bytes; 0 if the device exports nothing.
+	ExportPageBytes uint64 `protobuf:"varint,10,opt,name=export_page_bytes,json=exportPageBytes,proto3" json:"export_page_bytes,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Device_Limits) Reset() {
 	*x = Device_Limits{}
-	mi := &file_accelfab_v1_device_proto_msgTypes[9]
+	mi := &file_accelfab_v1_device_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1240,7 +1307,7 @@ func (x *Device_Limits) String() string {
 func (*Device_Limits) ProtoMessage() {}
 
 func (x *Device_Limits) ProtoReflect() protoreflect.Message {
-	mi := &file_accelfab_v1_device_proto_msgTypes[9]
+	mi := &file_accelfab_v1_device_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1253,7 +1320,7 @@ func (x *Device_Limits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Device_Limits.ProtoReflect.Descriptor instead.
 func (*Device_Limits) Descriptor() ([]byte, []int) {
-	return file_accelfab_v1_device_proto_rawDescGZIP(), []int{7, 0}
+	return file_accelfab_v1_device_proto_rawDescGZIP(), []int{8, 0}
 }
 
 func (x *Device_Limits) GetQueuePairs() uint32 {
@@ -1319,6 +1386,13 @@ func (x *Device_Limits) GetMtuBytes() uint32 {
 	return 0
 }
 
+func (x *Device_Limits) GetExportPageBytes() uint64 {
+	if x != nil {
+		return x.ExportPageBytes
+	}
+	return 0
+}
+
 // What is on the device now.
 type Device_Usage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1329,14 +1403,16 @@ type Device_Usage struct {
 	// Memory regions.
 	MemoryRegions uint32 `protobuf:"varint,3,opt,name=memory_regions,json=memoryRegions,proto3" json:"memory_regions,omitempty"`
 	// Buffers.
-	Buffers       uint32 `protobuf:"varint,4,opt,name=buffers,proto3" json:"buffers,omitempty"`
+	Buffers uint32 `protobuf:"varint,4,opt,name=buffers,proto3" json:"buffers,omitempty"`
+	// Exports.
+	MemoryExports uint32 `protobuf:"varint,5,opt,name=memory_exports,json=memoryExports,proto3" json:"memory_exports,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Device_Usage) Reset() {
 	*x = Device_Usage{}
-	mi := &file_accelfab_v1_device_proto_msgTypes[10]
+	mi := &file_accelfab_v1_device_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1348,7 +1424,7 @@ func (x *Device_Usage) String() string {
 func (*Device_Usage) ProtoMessage() {}
 
 func (x *Device_Usage) ProtoReflect() protoreflect.Message {
-	mi := &file_accelfab_v1_device_proto_msgTypes[10]
+	mi := &file_accelfab_v1_device_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1361,7 +1437,7 @@ func (x *Device_Usage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Device_Usage.ProtoReflect.Descriptor instead.
 func (*Device_Usage) Descriptor() ([]byte, []int) {
-	return file_accelfab_v1_device_proto_rawDescGZIP(), []int{7, 1}
+	return file_accelfab_v1_device_proto_rawDescGZIP(), []int{8, 1}
 }
 
 func (x *Device_Usage) GetQueuePairs() uint32 {
@@ -1392,6 +1468,13 @@ func (x *Device_Usage) GetBuffers() uint32 {
 	return 0
 }
 
+func (x *Device_Usage) GetMemoryExports() uint32 {
+	if x != nil {
+		return x.MemoryExports
+	}
+	return 0
+}
+
 // A session that holds the device.
 type Device_Holder struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1407,7 +1490,7 @@ type Device_Holder struct {
 
 func (x *Device_Holder) Reset() {
 	*x = Device_Holder{}
-	mi := &file_accelfab_v1_device_proto_msgTypes[11]
+	mi := &file_accelfab_v1_device_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1419,7 +1502,7 @@ func (x *Device_Holder) String() string {
 func (*Device_Holder) ProtoMessage() {}
 
 func (x *Device_Holder) ProtoReflect() protoreflect.Message {
-	mi := &file_accelfab_v1_device_proto_msgTypes[11]
+	mi := &file_accelfab_v1_device_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1432,7 +1515,7 @@ func (x *Device_Holder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Device_Holder.ProtoReflect.Descriptor instead.
 func (*Device_Holder) Descriptor() ([]byte, []int) {
-	return file_accelfab_v1_device_proto_rawDescGZIP(), []int{7, 2}
+	return file_accelfab_v1_device_proto_rawDescGZIP(), []int{8, 2}
 }
 
 func (x *Device_Holder) GetSession() string {
@@ -1471,7 +1554,7 @@ type Port_Gid struct {
 
 func (x *Port_Gid) Reset() {
 	*x = Port_Gid{}
-	mi := &file_accelfab_v1_device_proto_msgTypes[13]
+	mi := &file_accelfab_v1_device_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1483,7 +1566,7 @@ func (x *Port_Gid) String() string {
 func (*Port_Gid) ProtoMessage() {}
 
 func (x *Port_Gid) ProtoReflect() protoreflect.Message {
-	mi := &file_accelfab_v1_device_proto_msgTypes[13]
+	mi := &file_accelfab_v1_device_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1496,7 +1579,7 @@ func (x *Port_Gid) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Port_Gid.ProtoReflect.Descriptor instead.
 func (*Port_Gid) Descriptor() ([]byte, []int) {
-	return file_accelfab_v1_device_proto_rawDescGZIP(), []int{8, 0}
+	return file_accelfab_v1_device_proto_rawDescGZIP(), []int{9, 0}
 }
 
 func (x *Port_Gid) GetIndex() uint32 {
@@ -1537,7 +1620,7 @@ type Port_Peer struct {
 
 func (x *Port_Peer) Reset() {
 	*x = Port_Peer{}
-	mi := &file_accelfab_v1_device_proto_msgTypes[14]
+	mi := &file_accelfab_v1_device_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1549,7 +1632,7 @@ func (x *Port_Peer) String() string {
 func (*Port_Peer) ProtoMessage() {}
 
 func (x *Port_Peer) ProtoReflect() protoreflect.Message {
-	mi := &file_accelfab_v1_device_proto_msgTypes[14]
+	mi := &file_accelfab_v1_device_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1562,7 +1645,7 @@ func (x *Port_Peer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Port_Peer.ProtoReflect.Descriptor instead.
 func (*Port_Peer) Descriptor() ([]byte, []int) {
-	return file_accelfab_v1_device_proto_rawDescGZIP(), []int{8, 1}
+	return file_accelfab_v1_device_proto_rawDescGZIP(), []int{9, 1}
 }
 
 func (x *Port_Peer) GetDevice() string {
@@ -1663,7 +1746,7 @@ type Port_Counters struct {
 
 func (x *Port_Counters) Reset() {
 	*x = Port_Counters{}
-	mi := &file_accelfab_v1_device_proto_msgTypes[15]
+	mi := &file_accelfab_v1_device_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1675,7 +1758,7 @@ func (x *Port_Counters) String() string {
 func (*Port_Counters) ProtoMessage() {}
 
 func (x *Port_Counters) ProtoReflect() protoreflect.Message {
-	mi := &file_accelfab_v1_device_proto_msgTypes[15]
+	mi := &file_accelfab_v1_device_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1688,7 +1771,7 @@ func (x *Port_Counters) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Port_Counters.ProtoReflect.Descriptor instead.
 func (*Port_Counters) Descriptor() ([]byte, []int) {
-	return file_accelfab_v1_device_proto_rawDescGZIP(), []int{8, 2}
+	return file_accelfab_v1_device_proto_rawDescGZIP(), []int{9, 2}
 }
 
 func (x *Port_Counters) GetXmitPackets() uint64 {
@@ -1917,7 +2000,12 @@ const file_accelfab_v1_device_proto_rawDesc = "" +
 	"\x06filter\x18\x04 \x01(\tB\x03\xe0A\x01R\x06filter\"l\n" +
 	"\x13ListDevicesResponse\x12-\n" +
 	"\adevices\x18\x01 \x03(\v2\x13.accelfab.v1.DeviceR\adevices\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\";\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x84\x01\n" +
+	"\x12ResetDeviceRequest\x12+\n" +
+	"\x04name\x18\x01 \x01(\tB\x17\xe0A\x02\xfaA\x11\n" +
+	"\x0faccelfab/DeviceR\x04name\x12\x17\n" +
+	"\x04etag\x18\x02 \x01(\tB\x03\xe0A\x01R\x04etag\x12(\n" +
+	"\rvalidate_only\x18\x03 \x01(\bB\x03\xe0A\x01R\fvalidateOnly\";\n" +
 	"\x0eGetPortRequest\x12)\n" +
 	"\x04name\x18\x01 \x01(\tB\x15\xe0A\x02\xfaA\x0f\n" +
 	"\raccelfab/PortR\x04name\"\xa4\x01\n" +
@@ -1934,7 +2022,7 @@ const file_accelfab_v1_device_proto_rawDesc = "" +
 	"\x04port\x18\x01 \x01(\v2\x11.accelfab.v1.PortB\x03\xe0A\x02R\x04port\x12@\n" +
 	"\vupdate_mask\x18\x02 \x01(\v2\x1a.google.protobuf.FieldMaskB\x03\xe0A\x01R\n" +
 	"updateMask\x12(\n" +
-	"\rvalidate_only\x18\x03 \x01(\bB\x03\xe0A\x01R\fvalidateOnly\"\x92\x0e\n" +
+	"\rvalidate_only\x18\x03 \x01(\bB\x03\xe0A\x01R\fvalidateOnly\"\xef\x0e\n" +
 	"\x06Device\x12\x17\n" +
 	"\x04name\x18\x01 \x01(\tB\x03\xe0A\bR\x04name\x12\x15\n" +
 	"\x03uid\x18\x02 \x01(\tB\x03\xe0A\x03R\x03uid\x12\x17\n" +
@@ -1961,7 +2049,7 @@ const file_accelfab_v1_device_proto_rawDesc = "" +
 	"\x05usage\x18\x13 \x01(\v2\x19.accelfab.v1.Device.UsageB\x03\xe0A\x03R\x05usage\x12'\n" +
 	"\fcapabilities\x18\x14 \x03(\tB\x03\xe0A\x03R\fcapabilities\x120\n" +
 	"\x06health\x18\x15 \x01(\v2\x13.accelfab.v1.HealthB\x03\xe0A\x03R\x06health\x129\n" +
-	"\aholders\x18\x16 \x03(\v2\x1a.accelfab.v1.Device.HolderB\x03\xe0A\x03R\aholders\x1a\xcf\x02\n" +
+	"\aholders\x18\x16 \x03(\v2\x1a.accelfab.v1.Device.HolderB\x03\xe0A\x03R\aholders\x1a\x80\x03\n" +
 	"\x06Limits\x12$\n" +
 	"\vqueue_pairs\x18\x01 \x01(\rB\x03\xe0A\x03R\n" +
 	"queuePairs\x122\n" +
@@ -1972,13 +2060,16 @@ const file_accelfab_v1_device_proto_rawDesc = "" +
 	"\x03sge\x18\x06 \x01(\rB\x03\xe0A\x03R\x03sge\x12 \n" +
 	"\trd_atomic\x18\a \x01(\rB\x03\xe0A\x03R\brdAtomic\x12(\n" +
 	"\rmessage_bytes\x18\b \x01(\x04B\x03\xe0A\x03R\fmessageBytes\x12 \n" +
-	"\tmtu_bytes\x18\t \x01(\rB\x03\xe0A\x03R\bmtuBytes\x1a\xac\x01\n" +
+	"\tmtu_bytes\x18\t \x01(\rB\x03\xe0A\x03R\bmtuBytes\x12/\n" +
+	"\x11export_page_bytes\x18\n" +
+	" \x01(\x04B\x03\xe0A\x03R\x0fexportPageBytes\x1a\xd8\x01\n" +
 	"\x05Usage\x12$\n" +
 	"\vqueue_pairs\x18\x01 \x01(\rB\x03\xe0A\x03R\n" +
 	"queuePairs\x122\n" +
 	"\x12protection_domains\x18\x02 \x01(\rB\x03\xe0A\x03R\x11protectionDomains\x12*\n" +
 	"\x0ememory_regions\x18\x03 \x01(\rB\x03\xe0A\x03R\rmemoryRegions\x12\x1d\n" +
-	"\abuffers\x18\x04 \x01(\rB\x03\xe0A\x03R\abuffers\x1a\x92\x01\n" +
+	"\abuffers\x18\x04 \x01(\rB\x03\xe0A\x03R\abuffers\x12*\n" +
+	"\x0ememory_exports\x18\x05 \x01(\rB\x03\xe0A\x03R\rmemoryExports\x1a\x92\x01\n" +
 	"\x06Holder\x12\x1d\n" +
 	"\asession\x18\x01 \x01(\tB\x03\xe0A\x03R\asession\x122\n" +
 	"\x04mode\x18\x02 \x01(\x0e2\x19.accelfab.v1.Session.ModeB\x03\xe0A\x03R\x04mode\x125\n" +
@@ -2092,10 +2183,11 @@ const file_accelfab_v1_device_proto_rawDesc = "" +
 	"\aGidType\x12\x18\n" +
 	"\x14GID_TYPE_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10GID_TYPE_ROCE_V1\x10\x01\x12\x14\n" +
-	"\x10GID_TYPE_ROCE_V2\x10\x022\xcb\x04\n" +
+	"\x10GID_TYPE_ROCE_V2\x10\x022\xbf\x05\n" +
 	"\rDeviceService\x12e\n" +
 	"\tGetDevice\x12\x1d.accelfab.v1.GetDeviceRequest\x1a\x13.accelfab.v1.Device\"$\x82\xd3\xe4\x93\x02\x1e\x12\x1c/v1/{name=nodes/*/devices/*}\x12v\n" +
-	"\vListDevices\x12\x1f.accelfab.v1.ListDevicesRequest\x1a .accelfab.v1.ListDevicesResponse\"$\x82\xd3\xe4\x93\x02\x1e\x12\x1c/v1/{parent=nodes/*}/devices\x12g\n" +
+	"\vListDevices\x12\x1f.accelfab.v1.ListDevicesRequest\x1a .accelfab.v1.ListDevicesResponse\"$\x82\xd3\xe4\x93\x02\x1e\x12\x1c/v1/{parent=nodes/*}/devices\x12r\n" +
+	"\vResetDevice\x12\x1f.accelfab.v1.ResetDeviceRequest\x1a\x13.accelfab.v1.Device\"-\x82\xd3\xe4\x93\x02':\x01*\"\"/v1/{name=nodes/*/devices/*}:reset\x12g\n" +
 	"\aGetPort\x12\x1b.accelfab.v1.GetPortRequest\x1a\x11.accelfab.v1.Port\",\x82\xd3\xe4\x93\x02&\x12$/v1/{name=nodes/*/devices/*/ports/*}\x12x\n" +
 	"\tListPorts\x12\x1d.accelfab.v1.ListPortsRequest\x1a\x1e.accelfab.v1.ListPortsResponse\",\x82\xd3\xe4\x93\x02&\x12$/v1/{parent=nodes/*/devices/*}/ports\x12x\n" +
 	"\n" +
@@ -2114,7 +2206,7 @@ func file_accelfab_v1_device_proto_rawDescGZIP() []byte {
 }
 
 var file_accelfab_v1_device_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_accelfab_v1_device_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_accelfab_v1_device_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_accelfab_v1_device_proto_goTypes = []any{
 	(GidType)(0),                  // 0: accelfab.v1.GidType
 	(Device_State)(0),             // 1: accelfab.v1.Device.State
@@ -2124,62 +2216,65 @@ var file_accelfab_v1_device_proto_goTypes = []any{
 	(*GetDeviceRequest)(nil),      // 5: accelfab.v1.GetDeviceRequest
 	(*ListDevicesRequest)(nil),    // 6: accelfab.v1.ListDevicesRequest
 	(*ListDevicesResponse)(nil),   // 7: accelfab.v1.ListDevicesResponse
-	(*GetPortRequest)(nil),        // 8: accelfab.v1.GetPortRequest
-	(*ListPortsRequest)(nil),      // 9: accelfab.v1.ListPortsRequest
-	(*ListPortsResponse)(nil),     // 10: accelfab.v1.ListPortsResponse
-	(*UpdatePortRequest)(nil),     // 11: accelfab.v1.UpdatePortRequest
-	(*Device)(nil),                // 12: accelfab.v1.Device
-	(*Port)(nil),                  // 13: accelfab.v1.Port
-	(*Device_Limits)(nil),         // 14: accelfab.v1.Device.Limits
-	(*Device_Usage)(nil),          // 15: accelfab.v1.Device.Usage
-	(*Device_Holder)(nil),         // 16: accelfab.v1.Device.Holder
-	nil,                           // 17: accelfab.v1.Device.LabelsEntry
-	(*Port_Gid)(nil),              // 18: accelfab.v1.Port.Gid
-	(*Port_Peer)(nil),             // 19: accelfab.v1.Port.Peer
-	(*Port_Counters)(nil),         // 20: accelfab.v1.Port.Counters
-	nil,                           // 21: accelfab.v1.Port.LabelsEntry
-	(*fieldmaskpb.FieldMask)(nil), // 22: google.protobuf.FieldMask
-	(*timestamppb.Timestamp)(nil), // 23: google.protobuf.Timestamp
-	(*Health)(nil),                // 24: accelfab.v1.Health
-	(Session_Mode)(0),             // 25: accelfab.v1.Session.Mode
-	(*Session_Owner)(nil),         // 26: accelfab.v1.Session.Owner
+	(*ResetDeviceRequest)(nil),    // 8: accelfab.v1.ResetDeviceRequest
+	(*GetPortRequest)(nil),        // 9: accelfab.v1.GetPortRequest
+	(*ListPortsRequest)(nil),      // 10: accelfab.v1.ListPortsRequest
+	(*ListPortsResponse)(nil),     // 11: accelfab.v1.ListPortsResponse
+	(*UpdatePortRequest)(nil),     // 12: accelfab.v1.UpdatePortRequest
+	(*Device)(nil),                // 13: accelfab.v1.Device
+	(*Port)(nil),                  // 14: accelfab.v1.Port
+	(*Device_Limits)(nil),         // 15: accelfab.v1.Device.Limits
+	(*Device_Usage)(nil),          // 16: accelfab.v1.Device.Usage
+	(*Device_Holder)(nil),         // 17: accelfab.v1.Device.Holder
+	nil,                           // 18: accelfab.v1.Device.LabelsEntry
+	(*Port_Gid)(nil),              // 19: accelfab.v1.Port.Gid
+	(*Port_Peer)(nil),             // 20: accelfab.v1.Port.Peer
+	(*Port_Counters)(nil),         // 21: accelfab.v1.Port.Counters
+	nil,                           // 22: accelfab.v1.Port.LabelsEntry
+	(*fieldmaskpb.FieldMask)(nil), // 23: google.protobuf.FieldMask
+	(*timestamppb.Timestamp)(nil), // 24: google.protobuf.Timestamp
+	(*Health)(nil),                // 25: accelfab.v1.Health
+	(Session_Mode)(0),             // 26: accelfab.v1.Session.Mode
+	(*Session_Owner)(nil),         // 27: accelfab.v1.Session.Owner
 }
 var file_accelfab_v1_device_proto_depIdxs = []int32{
-	12, // 0: accelfab.v1.ListDevicesResponse.devices:type_name -> accelfab.v1.Device
-	13, // 1: accelfab.v1.ListPortsResponse.ports:type_name -> accelfab.v1.Port
-	13, // 2: accelfab.v1.UpdatePortRequest.port:type_name -> accelfab.v1.Port
-	22, // 3: accelfab.v1.UpdatePortRequest.update_mask:type_name -> google.protobuf.FieldMask
-	23, // 4: accelfab.v1.Device.create_time:type_name -> google.protobuf.Timestamp
-	17, // 5: accelfab.v1.Device.labels:type_name -> accelfab.v1.Device.LabelsEntry
+	13, // 0: accelfab.v1.ListDevicesResponse.devices:type_name -> accelfab.v1.Device
+	14, // 1: accelfab.v1.ListPortsResponse.ports:type_name -> accelfab.v1.Port
+	14, // 2: accelfab.v1.UpdatePortRequest.port:type_name -> accelfab.v1.Port
+	23, // 3: accelfab.v1.UpdatePortRequest.update_mask:type_name -> google.protobuf.FieldMask
+	24, // 4: accelfab.v1.Device.create_time:type_name -> google.protobuf.Timestamp
+	18, // 5: accelfab.v1.Device.labels:type_name -> accelfab.v1.Device.LabelsEntry
 	1,  // 6: accelfab.v1.Device.state:type_name -> accelfab.v1.Device.State
-	14, // 7: accelfab.v1.Device.limits:type_name -> accelfab.v1.Device.Limits
-	15, // 8: accelfab.v1.Device.usage:type_name -> accelfab.v1.Device.Usage
-	24, // 9: accelfab.v1.Device.health:type_name -> accelfab.v1.Health
-	16, // 10: accelfab.v1.Device.holders:type_name -> accelfab.v1.Device.Holder
-	23, // 11: accelfab.v1.Port.create_time:type_name -> google.protobuf.Timestamp
-	21, // 12: accelfab.v1.Port.labels:type_name -> accelfab.v1.Port.LabelsEntry
+	15, // 7: accelfab.v1.Device.limits:type_name -> accelfab.v1.Device.Limits
+	16, // 8: accelfab.v1.Device.usage:type_name -> accelfab.v1.Device.Usage
+	25, // 9: accelfab.v1.Device.health:type_name -> accelfab.v1.Health
+	17, // 10: accelfab.v1.Device.holders:type_name -> accelfab.v1.Device.Holder
+	24, // 11: accelfab.v1.Port.create_time:type_name -> google.protobuf.Timestamp
+	22, // 12: accelfab.v1.Port.labels:type_name -> accelfab.v1.Port.LabelsEntry
 	2,  // 13: accelfab.v1.Port.state:type_name -> accelfab.v1.Port.State
 	4,  // 14: accelfab.v1.Port.class:type_name -> accelfab.v1.Port.Class
 	3,  // 15: accelfab.v1.Port.admin_state:type_name -> accelfab.v1.Port.AdminState
-	18, // 16: accelfab.v1.Port.gids:type_name -> accelfab.v1.Port.Gid
-	19, // 17: accelfab.v1.Port.peer:type_name -> accelfab.v1.Port.Peer
-	20, // 18: accelfab.v1.Port.counters:type_name -> accelfab.v1.Port.Counters
-	23, // 19: accelfab.v1.Port.state_change_time:type_name -> google.protobuf.Timestamp
-	25, // 20: accelfab.v1.Device.Holder.mode:type_name -> accelfab.v1.Session.Mode
-	26, // 21: accelfab.v1.Device.Holder.owner:type_name -> accelfab.v1.Session.Owner
+	19, // 16: accelfab.v1.Port.gids:type_name -> accelfab.v1.Port.Gid
+	20, // 17: accelfab.v1.Port.peer:type_name -> accelfab.v1.Port.Peer
+	21, // 18: accelfab.v1.Port.counters:type_name -> accelfab.v1.Port.Counters
+	24, // 19: accelfab.v1.Port.state_change_time:type_name -> google.protobuf.Timestamp
+	26, // 20: accelfab.v1.Device.Holder.mode:type_name -> accelfab.v1.Session.Mode
+	27, // 21: accelfab.v1.Device.Holder.owner:type_name -> accelfab.v1.Session.Owner
 	0,  // 22: accelfab.v1.Port.Gid.type:type_name -> accelfab.v1.GidType
 	5,  // 23: accelfab.v1.DeviceService.GetDevice:input_type -> accelfab.v1.GetDeviceRequest
 	6,  // 24: accelfab.v1.DeviceService.ListDevices:input_type -> accelfab.v1.ListDevicesRequest
-	8,  // 25: accelfab.v1.DeviceService.GetPort:input_type -> accelfab.v1.GetPortRequest
-	9,  // 26: accelfab.v1.DeviceService.ListPorts:input_type -> accelfab.v1.ListPortsRequest
-	11, // 27: accelfab.v1.DeviceService.UpdatePort:input_type -> accelfab.v1.UpdatePortRequest
-	12, // 28: accelfab.v1.DeviceService.GetDevice:output_type -> accelfab.v1.Device
-	7,  // 29: accelfab.v1.DeviceService.ListDevices:output_type -> accelfab.v1.ListDevicesResponse
-	13, // 30: accelfab.v1.DeviceService.GetPort:output_type -> accelfab.v1.Port
-	10, // 31: accelfab.v1.DeviceService.ListPorts:output_type -> accelfab.v1.ListPortsResponse
-	13, // 32: accelfab.v1.DeviceService.UpdatePort:output_type -> accelfab.v1.Port
-	28, // [28:33] is the sub-list for method output_type
-	23, // [23:28] is the sub-list for method input_type
+	8,  // 25: accelfab.v1.DeviceService.ResetDevice:input_type -> accelfab.v1.ResetDeviceRequest
+	9,  // 26: accelfab.v1.DeviceService.GetPort:input_type -> accelfab.v1.GetPortRequest
+	10, // 27: accelfab.v1.DeviceService.ListPorts:input_type -> accelfab.v1.ListPortsRequest
+	12, // 28: accelfab.v1.DeviceService.UpdatePort:input_type -> accelfab.v1.UpdatePortRequest
+	13, // 29: accelfab.v1.DeviceService.GetDevice:output_type -> accelfab.v1.Device
+	7,  // 30: accelfab.v1.DeviceService.ListDevices:output_type -> accelfab.v1.ListDevicesResponse
+	13, // 31: accelfab.v1.DeviceService.ResetDevice:output_type -> accelfab.v1.Device
+	14, // 32: accelfab.v1.DeviceService.GetPort:output_type -> accelfab.v1.Port
+	11, // 33: accelfab.v1.DeviceService.ListPorts:output_type -> accelfab.v1.ListPortsResponse
+	14, // 34: accelfab.v1.DeviceService.UpdatePort:output_type -> accelfab.v1.Port
+	29, // [29:35] is the sub-list for method output_type
+	23, // [23:29] is the sub-list for method input_type
 	23, // [23:23] is the sub-list for extension type_name
 	23, // [23:23] is the sub-list for extension extendee
 	0,  // [0:23] is the sub-list for field type_name
@@ -2198,7 +2293,7 @@ func file_accelfab_v1_device_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_accelfab_v1_device_proto_rawDesc), len(file_accelfab_v1_device_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   17,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

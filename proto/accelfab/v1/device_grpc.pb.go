@@ -21,6 +21,7 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	DeviceService_GetDevice_FullMethodName   = "/accelfab.v1.DeviceService/GetDevice"
 	DeviceService_ListDevices_FullMethodName = "/accelfab.v1.DeviceService/ListDevices"
+	DeviceService_ResetDevice_FullMethodName = "/accelfab.v1.DeviceService/ResetDevice"
 	DeviceService_GetPort_FullMethodName     = "/accelfab.v1.DeviceService/GetPort"
 	DeviceService_ListPorts_FullMethodName   = "/accelfab.v1.DeviceService/ListPorts"
 	DeviceService_UpdatePort_FullMethodName  = "/accelfab.v1.DeviceService/UpdatePort"
@@ -36,6 +37,10 @@ type DeviceServiceClient interface {
 	GetDevice(ctx context.Context, in *GetDeviceRequest, opts ...grpc.CallOption) (*Device, error)
 	// Lists the devices of the node, page by page.
 	ListDevices(ctx context.Context, in *ListDevicesRequest, opts ...grpc.CallOption) (*ListDevicesResponse, error)
+	// Makes a device as new: an operator's right. What was on it is gone, its memory reads as zeros, its exports
+	// are revoked; what can be made again is. Ports stay as they are. The reply comes when the device was
+	// compared with what is recorded.
+	ResetDevice(ctx context.Context, in *ResetDeviceRequest, opts ...grpc.CallOption) (*Device, error)
 	// Reads a port, its GID table and its counters.
 	GetPort(ctx context.Context, in *GetPortRequest, opts ...grpc.CallOption) (*Port, error)
 	// Lists the ports of a device, in ascending order of their numbers.
@@ -67,6 +72,16 @@ func (c *deviceServiceClient) ListDevices(ctx context.Context, in *ListDevicesRe
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListDevicesResponse)
 	err := c.cc.Invoke(ctx, DeviceService_ListDevices_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *deviceServiceClient) ResetDevice(ctx context.Context, in *ResetDeviceRequest, opts ...grpc.CallOption) (*Device, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Device)
+	err := c.cc.Invoke(ctx, DeviceService_ResetDevice_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -113,6 +128,10 @@ type DeviceServiceServer interface {
 	GetDevice(context.Context, *GetDeviceRequest) (*Device, error)
 	// Lists the devices of the node, page by page.
 	ListDevices(context.Context, *ListDevicesRequest) (*ListDevicesResponse, error)
+	// Makes a device as new: an operator's right. What was on it is gone, its memory reads as zeros, its exports
+	// are revoked; what can be made again is. Ports stay as they are. The reply comes when the device was
+	// compared with what is recorded.
+	ResetDevice(context.Context, *ResetDeviceRequest) (*Device, error)
 	// Reads a port, its GID table and its counters.
 	GetPort(context.Context, *GetPortRequest) (*Port, error)
 	// Lists the ports of a device, in ascending order of their numbers.
@@ -135,6 +154,9 @@ func (UnimplementedDeviceServiceServer) GetDevice(context.Context, *GetDeviceReq
 }
 func (UnimplementedDeviceServiceServer) ListDevices(context.Context, *ListDevicesRequest) (*ListDevicesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListDevices not implemented")
+}
+func (UnimplementedDeviceServiceServer) ResetDevice(context.Context, *ResetDeviceRequest) (*Device, error) {
+	return nil, status.Error(codes.Unimplemented, "method ResetDevice not implemented")
 }
 func (UnimplementedDeviceServiceServer) GetPort(context.Context, *GetPortRequest) (*Port, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetPort not implemented")
@@ -198,6 +220,24 @@ func _DeviceService_ListDevices_Handler(srv interface{}, ctx context.Context, de
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(DeviceServiceServer).ListDevices(ctx, req.(*ListDevicesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _DeviceService_ResetDevice_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ResetDeviceRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(DeviceServiceServer).ResetDevice(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: DeviceService_ResetDevice_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(DeviceServiceServer).ResetDevice(ctx, req.(*ResetDeviceRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -270,6 +310,10 @@ var DeviceService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListDevices",
 			Handler:    _DeviceService_ListDevices_Handler,
+		},
+		{
+			MethodName: "ResetDevice",
+			Handler:    _DeviceService_ResetDevice_Handler,
 		},
 		{
 			MethodName: "GetPort",

@@ -120,6 +120,29 @@ const (
 	ErrorReason_ERROR_REASON_STORE_UNAVAILABLE ErrorReason = 27
 	// INTERNAL. A fault of accelfab itself. The log has more under the request's time.
 	ErrorReason_ERROR_REASON_INTERNAL ErrorReason = 28
+	// FAILED_PRECONDITION. The export was revoked, or is being: nothing reaches its memory any more. Metadata
+	// `memory_export` names it.
+	ErrorReason_ERROR_REASON_EXPORT_REVOKED ErrorReason = 29
+	// INVALID_ARGUMENT. The descriptor stands for no export of this node in this boot: it is a file, a socket or
+	// memory of one's own, or of an export that is gone.
+	ErrorReason_ERROR_REASON_NOT_AN_EXPORT ErrorReason = 30
+	// OUT_OF_RANGE. A range leaves what it is a part of. BadRequest names the field and the bounds.
+	ErrorReason_ERROR_REASON_OUT_OF_RANGE ErrorReason = 31
+	// FAILED_PRECONDITION. The device imports nothing. Metadata `exporter`, `importer`, and `alternatives`: the
+	// devices that could, joined by commas.
+	ErrorReason_ERROR_REASON_IMPORT_UNSUPPORTED ErrorReason = 32
+	// FAILED_PRECONDITION. The importing device needs memory of the host behind what it reaches. Metadata as for
+	// IMPORT_UNSUPPORTED.
+	ErrorReason_ERROR_REASON_P2P_UNSUPPORTED ErrorReason = 33
+	// FAILED_PRECONDITION. Something between the two devices is in the way; the message says what. Metadata as
+	// for IMPORT_UNSUPPORTED.
+	ErrorReason_ERROR_REASON_PATH_NOT_REACHABLE ErrorReason = 34
+	// FAILED_PRECONDITION. The memory is outside of what the exporter shows on the bus. Metadata as for
+	// IMPORT_UNSUPPORTED.
+	ErrorReason_ERROR_REASON_OUTSIDE_APERTURE ErrorReason = 35
+	// FAILED_PRECONDITION. The importing device cannot take the pieces that the memory is in. Metadata as for
+	// IMPORT_UNSUPPORTED.
+	ErrorReason_ERROR_REASON_SEGMENT_UNSUPPORTED ErrorReason = 36
 )
 
 // Enum value maps for ErrorReason.
@@ -154,6 +177,14 @@ var (
 		26: "ERROR_REASON_PKEY_MISMATCH",
 		27: "ERROR_REASON_STORE_UNAVAILABLE",
 		28: "ERROR_REASON_INTERNAL",
+		29: "ERROR_REASON_EXPORT_REVOKED",
+		30: "ERROR_REASON_NOT_AN_EXPORT",
+		31: "ERROR_REASON_OUT_OF_RANGE",
+		32: "ERROR_REASON_IMPORT_UNSUPPORTED",
+		33: "ERROR_REASON_P2P_UNSUPPORTED",
+		34: "ERROR_REASON_PATH_NOT_REACHABLE",
+		35: "ERROR_REASON_OUTSIDE_APERTURE",
+		36: "ERROR_REASON_SEGMENT_UNSUPPORTED",
 	}
 	ErrorReason_value = map[string]int32{
 		"ERROR_REASON_UNSPECIFIED":         0,
@@ -185,6 +216,14 @@ var (
 		"ERROR_REASON_PKEY_MISMATCH":       26,
 		"ERROR_REASON_STORE_UNAVAILABLE":   27,
 		"ERROR_REASON_INTERNAL":            28,
+		"ERROR_REASON_EXPORT_REVOKED":      29,
+		"ERROR_REASON_NOT_AN_EXPORT":       30,
+		"ERROR_REASON_OUT_OF_RANGE":        31,
+		"ERROR_REASON_IMPORT_UNSUPPORTED":  32,
+		"ERROR_REASON_P2P_UNSUPPORTED":     33,
+		"ERROR_REASON_PATH_NOT_REACHABLE":  34,
+		"ERROR_REASON_OUTSIDE_APERTURE":    35,
+		"ERROR_REASON_SEGMENT_UNSUPPORTED": 36,
 	}
 )
 
@@ -219,7 +258,7 @@ var File_accelfab_v1_errors_proto protoreflect.FileDescriptor
 
 const file_accelfab_v1_errors_proto_rawDesc = "" +
 	"\n" +
-	"\x18accelfab/v1/errors.proto\x12\vaccelfab.v1*\xa2\a\n" +
+	"\x18accelfab/v1/errors.proto\x12\vaccelfab.v1*\xb7\t\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x1e\n" +
 	"\x1aERROR_REASON_FIELD_INVALID\x10\x01\x12\x1f\n" +
@@ -250,7 +289,15 @@ const file_accelfab_v1_errors_proto_rawDesc = "" +
 	"\x1cERROR_REASON_PATH_NOT_CABLED\x10\x19\x12\x1e\n" +
 	"\x1aERROR_REASON_PKEY_MISMATCH\x10\x1a\x12\"\n" +
 	"\x1eERROR_REASON_STORE_UNAVAILABLE\x10\x1b\x12\x19\n" +
-	"\x15ERROR_REASON_INTERNAL\x10\x1cB;Z9github.com/accelfab/accelfab/proto/accelfab/v1;accelfabv1b\x06proto3"
+	"\x15ERROR_REASON_INTERNAL\x10\x1c\x12\x1f\n" +
+	"\x1bERROR_REASON_EXPORT_REVOKED\x10\x1d\x12\x1e\n" +
+	"\x1aERROR_REASON_NOT_AN_EXPORT\x10\x1e\x12\x1d\n" +
+	"\x19ERROR_REASON_OUT_OF_RANGE\x10\x1f\x12#\n" +
+	"\x1fERROR_REASON_IMPORT_UNSUPPORTED\x10 \x12 \n" +
+	"\x1cERROR_REASON_P2P_UNSUPPORTED\x10!\x12#\n" +
+	"\x1fERROR_REASON_PATH_NOT_REACHABLE\x10\"\x12!\n" +
+	"\x1dERROR_REASON_OUTSIDE_APERTURE\x10#\x12$\n" +
+	" ERROR_REASON_SEGMENT_UNSUPPORTED\x10$B;Z9github.com/accelfab/accelfab/proto/accelfab/v1;accelfabv1b\x06proto3"
 
 var (
 	file_accelfab_v1_errors_proto_rawDescOnce sync.Once

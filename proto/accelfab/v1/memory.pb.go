@@ -82,7 +82,7 @@ func (x ProtectionDomain_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ProtectionDomain_State.Descriptor instead.
 func (ProtectionDomain_State) EnumDescriptor() ([]byte, []int) {
-	return file_accelfab_v1_memory_proto_rawDescGZIP(), []int{15, 0}
+	return file_accelfab_v1_memory_proto_rawDescGZIP(), []int{16, 0}
 }
 
 // The states of a buffer.
@@ -144,7 +144,7 @@ func (x Buffer_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Buffer_State.Descriptor instead.
 func (Buffer_State) EnumDescriptor() ([]byte, []int) {
-	return file_accelfab_v1_memory_proto_rawDescGZIP(), []int{16, 0}
+	return file_accelfab_v1_memory_proto_rawDescGZIP(), []int{17, 0}
 }
 
 // The states of a memory region.
@@ -157,7 +157,8 @@ const (
 	MemoryRegion_STATE_PENDING MemoryRegion_State = 1
 	// On the device and usable.
 	MemoryRegion_STATE_READY MemoryRegion_State = 2
-	// Gone with a reset of the device, as the buffer is.
+	// Gone with a reset of the device, as the buffer is; or of an export that was revoked (reason
+	// EXPORT_REVOKED), or imported before the device lost it: its descriptor is gone.
 	MemoryRegion_STATE_LOST MemoryRegion_State = 3
 	// Being destroyed. It goes away by itself.
 	MemoryRegion_STATE_DELETING MemoryRegion_State = 4
@@ -205,7 +206,7 @@ func (x MemoryRegion_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use MemoryRegion_State.Descriptor instead.
 func (MemoryRegion_State) EnumDescriptor() ([]byte, []int) {
-	return file_accelfab_v1_memory_proto_rawDescGZIP(), []int{17, 0}
+	return file_accelfab_v1_memory_proto_rawDescGZIP(), []int{18, 0}
 }
 
 // What may be done by the keys of a region. Reading by its own queue pairs always may.
@@ -266,7 +267,7 @@ func (x MemoryRegion_Access) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use MemoryRegion_Access.Descriptor instead.
 func (MemoryRegion_Access) EnumDescriptor() ([]byte, []int) {
-	return file_accelfab_v1_memory_proto_rawDescGZIP(), []int{17, 1}
+	return file_accelfab_v1_memory_proto_rawDescGZIP(), []int{18, 1}
 }
 
 // Request of CreateProtectionDomain.
@@ -923,6 +924,71 @@ func (x *DeleteBufferRequest) GetValidateOnly() bool {
 	return false
 }
 
+// Request of MoveBuffer.
+type MoveBufferRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// `nodes/{node}/devices/{device}/buffers/{buffer}`.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Refuse with ETAG_MISMATCH (ABORTED) if the buffer's etag is another. Empty asks for no check.
+	Etag string `protobuf:"bytes,2,opt,name=etag,proto3" json:"etag,omitempty"`
+	// Check everything and change nothing: the reply, or the error, is the one that the call would have had,
+	// as far as it can be told without the device.
+	ValidateOnly  bool `protobuf:"varint,3,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MoveBufferRequest) Reset() {
+	*x = MoveBufferRequest{}
+	mi := &file_accelfab_v1_memory_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MoveBufferRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MoveBufferRequest) ProtoMessage() {}
+
+func (x *MoveBufferRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_accelfab_v1_memory_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MoveBufferRequest.ProtoReflect.Descriptor instead.
+func (*MoveBufferRequest) Descriptor() ([]byte, []int) {
+	return file_accelfab_v1_memory_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *MoveBufferRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *MoveBufferRequest) GetEtag() string {
+	if x != nil {
+		return x.Etag
+	}
+	return ""
+}
+
+func (x *MoveBufferRequest) GetValidateOnly() bool {
+	if x != nil {
+		return x.ValidateOnly
+	}
+	return false
+}
+
 // Request of CreateMemoryRegion.
 type CreateMemoryRegionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -947,7 +1013,7 @@ type CreateMemoryRegionRequest struct {
 
 func (x *CreateMemoryRegionRequest) Reset() {
 	*x = CreateMemoryRegionRequest{}
-	mi := &file_accelfab_v1_memory_proto_msgTypes[10]
+	mi := &file_accelfab_v1_memory_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -959,7 +1025,7 @@ func (x *CreateMemoryRegionRequest) String() string {
 func (*CreateMemoryRegionRequest) ProtoMessage() {}
 
 func (x *CreateMemoryRegionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_accelfab_v1_memory_proto_msgTypes[10]
+	mi := &file_accelfab_v1_memory_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -972,7 +1038,7 @@ func (x *CreateMemoryRegionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateMemoryRegionRequest.ProtoReflect.Descriptor instead.
 func (*CreateMemoryRegionRequest) Descriptor() ([]byte, []int) {
-	return file_accelfab_v1_memory_proto_rawDescGZIP(), []int{10}
+	return file_accelfab_v1_memory_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *CreateMemoryRegionRequest) GetParent() string {
@@ -1021,7 +1087,7 @@ type GetMemoryRegionRequest struct {
 
 func (x *GetMemoryRegionRequest) Reset() {
 	*x = GetMemoryRegionRequest{}
-	mi := &file_accelfab_v1_memory_proto_msgTypes[11]
+	mi := &file_accelfab_v1_memory_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1033,7 +1099,7 @@ func (x *GetMemoryRegionRequest) String() string {
 func (*GetMemoryRegionRequest) ProtoMessage() {}
 
 func (x *GetMemoryRegionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_accelfab_v1_memory_proto_msgTypes[11]
+	mi := &file_accelfab_v1_memory_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1046,7 +1112,7 @@ func (x *GetMemoryRegionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetMemoryRegionRequest.ProtoReflect.Descriptor instead.
 func (*GetMemoryRegionRequest) Descriptor() ([]byte, []int) {
-	return file_accelfab_v1_memory_proto_rawDescGZIP(), []int{11}
+	return file_accelfab_v1_memory_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *GetMemoryRegionRequest) GetName() string {
@@ -1066,8 +1132,8 @@ type ListMemoryRegionsRequest struct {
 	// next_page_token of the reply before; the other fields must be as they were. Empty for the first page.
 	PageToken string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	// Terms `field = "value"` joined by AND; all must hold. Quotes may be left out where the value has no
-	// space. Fields: session, protection_domain, buffer, state, labels.KEY. Empty means all. FIELD_INVALID
-	// names what is not understood.
+	// space. Fields: session, protection_domain, buffer, memory_export, state, labels.KEY. Empty means all.
+	// FIELD_INVALID names what is not understood.
 	Filter        string `protobuf:"bytes,4,opt,name=filter,proto3" json:"filter,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1075,7 +1141,7 @@ type ListMemoryRegionsRequest struct {
 
 func (x *ListMemoryRegionsRequest) Reset() {
 	*x = ListMemoryRegionsRequest{}
-	mi := &file_accelfab_v1_memory_proto_msgTypes[12]
+	mi := &file_accelfab_v1_memory_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1087,7 +1153,7 @@ func (x *ListMemoryRegionsRequest) String() string {
 func (*ListMemoryRegionsRequest) ProtoMessage() {}
 
 func (x *ListMemoryRegionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_accelfab_v1_memory_proto_msgTypes[12]
+	mi := &file_accelfab_v1_memory_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1100,7 +1166,7 @@ func (x *ListMemoryRegionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMemoryRegionsRequest.ProtoReflect.Descriptor instead.
 func (*ListMemoryRegionsRequest) Descriptor() ([]byte, []int) {
-	return file_accelfab_v1_memory_proto_rawDescGZIP(), []int{12}
+	return file_accelfab_v1_memory_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ListMemoryRegionsRequest) GetParent() string {
@@ -1144,7 +1210,7 @@ type ListMemoryRegionsResponse struct {
 
 func (x *ListMemoryRegionsResponse) Reset() {
 	*x = ListMemoryRegionsResponse{}
-	mi := &file_accelfab_v1_memory_proto_msgTypes[13]
+	mi := &file_accelfab_v1_memory_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1156,7 +1222,7 @@ func (x *ListMemoryRegionsResponse) String() string {
 func (*ListMemoryRegionsResponse) ProtoMessage() {}
 
 func (x *ListMemoryRegionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_accelfab_v1_memory_proto_msgTypes[13]
+	mi := &file_accelfab_v1_memory_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1169,7 +1235,7 @@ func (x *ListMemoryRegionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMemoryRegionsResponse.ProtoReflect.Descriptor instead.
 func (*ListMemoryRegionsResponse) Descriptor() ([]byte, []int) {
-	return file_accelfab_v1_memory_proto_rawDescGZIP(), []int{13}
+	return file_accelfab_v1_memory_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ListMemoryRegionsResponse) GetMemoryRegions() []*MemoryRegion {
@@ -1202,7 +1268,7 @@ type DeleteMemoryRegionRequest struct {
 
 func (x *DeleteMemoryRegionRequest) Reset() {
 	*x = DeleteMemoryRegionRequest{}
-	mi := &file_accelfab_v1_memory_proto_msgTypes[14]
+	mi := &file_accelfab_v1_memory_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1214,7 +1280,7 @@ func (x *DeleteMemoryRegionRequest) String() string {
 func (*DeleteMemoryRegionRequest) ProtoMessage() {}
 
 func (x *DeleteMemoryRegionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_accelfab_v1_memory_proto_msgTypes[14]
+	mi := &file_accelfab_v1_memory_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1227,7 +1293,7 @@ func (x *DeleteMemoryRegionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteMemoryRegionRequest.ProtoReflect.Descriptor instead.
 func (*DeleteMemoryRegionRequest) Descriptor() ([]byte, []int) {
-	return file_accelfab_v1_memory_proto_rawDescGZIP(), []int{14}
+	return file_accelfab_v1_memory_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *DeleteMemoryRegionRequest) GetName() string {
@@ -1287,7 +1353,7 @@ type ProtectionDomain struct {
 
 func (x *ProtectionDomain) Reset() {
 	*x = ProtectionDomain{}
-	mi := &file_accelfab_v1_memory_proto_msgTypes[15]
+	mi := &file_accelfab_v1_memory_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1299,7 +1365,7 @@ func (x *ProtectionDomain) String() string {
 func (*ProtectionDomain) ProtoMessage() {}
 
 func (x *ProtectionDomain) ProtoReflect() protoreflect.Message {
-	mi := &file_accelfab_v1_memory_proto_msgTypes[15]
+	mi := &file_accelfab_v1_memory_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1312,7 +1378,7 @@ func (x *ProtectionDomain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProtectionDomain.ProtoReflect.Descriptor instead.
 func (*ProtectionDomain) Descriptor() ([]byte, []int) {
-	return file_accelfab_v1_memory_proto_rawDescGZIP(), []int{15}
+	return file_accelfab_v1_memory_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ProtectionDomain) GetName() string {
@@ -1432,14 +1498,16 @@ type Buffer struct {
 	// Memory regions on it.
 	MemoryRegionCount uint32 `protobuf:"varint,13,opt,name=memory_region_count,json=memoryRegionCount,proto3" json:"memory_region_count,omitempty"`
 	// For people: why the buffer is not as asked and what to do. Empty while reason is.
-	Message       string `protobuf:"bytes,14,opt,name=message,proto3" json:"message,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Message string `protobuf:"bytes,14,opt,name=message,proto3" json:"message,omitempty"`
+	// Exports of it.
+	MemoryExportCount uint32 `protobuf:"varint,15,opt,name=memory_export_count,json=memoryExportCount,proto3" json:"memory_export_count,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *Buffer) Reset() {
 	*x = Buffer{}
-	mi := &file_accelfab_v1_memory_proto_msgTypes[16]
+	mi := &file_accelfab_v1_memory_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1451,7 +1519,7 @@ func (x *Buffer) String() string {
 func (*Buffer) ProtoMessage() {}
 
 func (x *Buffer) ProtoReflect() protoreflect.Message {
-	mi := &file_accelfab_v1_memory_proto_msgTypes[16]
+	mi := &file_accelfab_v1_memory_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1464,7 +1532,7 @@ func (x *Buffer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Buffer.ProtoReflect.Descriptor instead.
 func (*Buffer) Descriptor() ([]byte, []int) {
-	return file_accelfab_v1_memory_proto_rawDescGZIP(), []int{16}
+	return file_accelfab_v1_memory_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Buffer) GetName() string {
@@ -1565,7 +1633,14 @@ func (x *Buffer) GetMessage() string {
 	return ""
 }
 
-// A range of a buffer that queue pairs may touch.
+func (x *Buffer) GetMemoryExportCount() uint32 {
+	if x != nil {
+		return x.MemoryExportCount
+	}
+	return 0
+}
+
+// Memory that queue pairs may touch: a range of a buffer, or a part of an export that was imported.
 type MemoryRegion struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// `nodes/{node}/devices/{device}/memoryRegions/{memory_region}`.
@@ -1592,11 +1667,12 @@ type MemoryRegion struct {
 	// The protection domain it is in, on the same device: `nodes/{node}/devices/{device}/protectionDomains/{protection_domain}`.
 	ProtectionDomain string `protobuf:"bytes,10,opt,name=protection_domain,json=protectionDomain,proto3" json:"protection_domain,omitempty"`
 	// The buffer it is on, of the same session and device: `nodes/{node}/devices/{device}/buffers/{buffer}`.
+	// Exactly one of buffer and import_source is given.
 	Buffer string `protobuf:"bytes,11,opt,name=buffer,proto3" json:"buffer,omitempty"`
-	// Where in the buffer it begins, bytes.
+	// Where in the buffer it begins, bytes. 0 with import_source, which has its own.
 	OffsetBytes uint64 `protobuf:"varint,12,opt,name=offset_bytes,json=offsetBytes,proto3" json:"offset_bytes,omitempty"`
 	// Its length in bytes; the end lies inside the buffer. 0 means up to the end of the buffer, and is answered
-	// with what that is.
+	// with what that is. With import_source it is output only.
 	LengthBytes uint64 `protobuf:"varint,13,opt,name=length_bytes,json=lengthBytes,proto3" json:"length_bytes,omitempty"`
 	// What may be done, each once. Empty: its own queue pairs may read.
 	Access []MemoryRegion_Access `protobuf:"varint,14,rep,packed,name=access,proto3,enum=accelfab.v1.MemoryRegion_Access" json:"access,omitempty"`
@@ -1607,14 +1683,18 @@ type MemoryRegion struct {
 	// The address by which work requests, local and remote, name the first byte.
 	Iova uint64 `protobuf:"varint,17,opt,name=iova,proto3" json:"iova,omitempty"`
 	// For people: why the memory region is not as asked and what to do. Empty while reason is.
-	Message       string `protobuf:"bytes,18,opt,name=message,proto3" json:"message,omitempty"`
+	Message string `protobuf:"bytes,18,opt,name=message,proto3" json:"message,omitempty"`
+	// The export it is made of. Exactly one of buffer and import_source is given. IMPORT_UNSUPPORTED,
+	// P2P_UNSUPPORTED, PATH_NOT_REACHABLE, OUTSIDE_APERTURE or SEGMENT_UNSUPPORTED say why this device cannot
+	// attach that export, and name devices that could.
+	ImportSource  *MemoryRegion_ImportSource `protobuf:"bytes,19,opt,name=import_source,json=importSource,proto3" json:"import_source,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *MemoryRegion) Reset() {
 	*x = MemoryRegion{}
-	mi := &file_accelfab_v1_memory_proto_msgTypes[17]
+	mi := &file_accelfab_v1_memory_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1626,7 +1706,7 @@ func (x *MemoryRegion) String() string {
 func (*MemoryRegion) ProtoMessage() {}
 
 func (x *MemoryRegion) ProtoReflect() protoreflect.Message {
-	mi := &file_accelfab_v1_memory_proto_msgTypes[17]
+	mi := &file_accelfab_v1_memory_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1639,7 +1719,7 @@ func (x *MemoryRegion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryRegion.ProtoReflect.Descriptor instead.
 func (*MemoryRegion) Descriptor() ([]byte, []int) {
-	return file_accelfab_v1_memory_proto_rawDescGZIP(), []int{17}
+	return file_accelfab_v1_memory_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *MemoryRegion) GetName() string {
@@ -1768,11 +1848,113 @@ func (x *MemoryRegion) GetMessage() string {
 	return ""
 }
 
+func (x *MemoryRegion) GetImportSource() *MemoryRegion_ImportSource {
+	if x != nil {
+		return x.ImportSource
+	}
+	return nil
+}
+
+// An export as the memory of a region.
+type MemoryRegion_ImportSource struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What the upload of a descriptor on the descriptor socket gave: good once, for 30 s, for the user who
+	// uploaded it. Not given back.
+	UploadId string `protobuf:"bytes,1,opt,name=upload_id,json=uploadId,proto3" json:"upload_id,omitempty"`
+	// Where in the export the region begins, bytes.
+	OffsetBytes uint64 `protobuf:"varint,2,opt,name=offset_bytes,json=offsetBytes,proto3" json:"offset_bytes,omitempty"`
+	// Its length in bytes; the end lies inside the export, else OUT_OF_RANGE. 0 means up to the end of the
+	// export, and is answered with what that is.
+	LengthBytes uint64 `protobuf:"varint,3,opt,name=length_bytes,json=lengthBytes,proto3" json:"length_bytes,omitempty"`
+	// The address by which work requests are to name the first byte. Its place in a page must be that of
+	// the first byte in the export. 0 means the exporter's device address. The region's own iova has what
+	// came of it.
+	Iova uint64 `protobuf:"varint,4,opt,name=iova,proto3" json:"iova,omitempty"`
+	// The export: `nodes/{node}/devices/{device}/memoryExports/{memory_export}`.
+	MemoryExport string `protobuf:"bytes,5,opt,name=memory_export,json=memoryExport,proto3" json:"memory_export,omitempty"`
+	// How the importer reaches the exporter, for people: `same chassis`, `PCIe switch 03:00.0`.
+	Path          string `protobuf:"bytes,6,opt,name=path,proto3" json:"path,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MemoryRegion_ImportSource) Reset() {
+	*x = MemoryRegion_ImportSource{}
+	mi := &file_accelfab_v1_memory_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MemoryRegion_ImportSource) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MemoryRegion_ImportSource) ProtoMessage() {}
+
+func (x *MemoryRegion_ImportSource) ProtoReflect() protoreflect.Message {
+	mi := &file_accelfab_v1_memory_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MemoryRegion_ImportSource.ProtoReflect.Descriptor instead.
+func (*MemoryRegion_ImportSource) Descriptor() ([]byte, []int) {
+	return file_accelfab_v1_memory_proto_rawDescGZIP(), []int{18, 0}
+}
+
+func (x *MemoryRegion_ImportSource) GetUploadId() string {
+	if x != nil {
+		return x.UploadId
+	}
+	return ""
+}
+
+func (x *MemoryRegion_ImportSource) GetOffsetBytes() uint64 {
+	if x != nil {
+		return x.OffsetBytes
+	}
+	return 0
+}
+
+func (x *MemoryRegion_ImportSource) GetLengthBytes() uint64 {
+	if x != nil {
+		return x.LengthBytes
+	}
+	return 0
+}
+
+func (x *MemoryRegion_ImportSource) GetIova() uint64 {
+	if x != nil {
+		return x.Iova
+	}
+	return 0
+}
+
+func (x *MemoryRegion_ImportSource) GetMemoryExport() string {
+	if x != nil {
+		return x.MemoryExport
+	}
+	return ""
+}
+
+func (x *MemoryRegion_ImportSource) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
 var File_accelfab_v1_memory_proto protoreflect.FileDescriptor
 
 const file_accelfab_v1_memory_proto_rawDesc = "" +
 	"\n" +
-	"\x18accelfab/v1/memory.proto\x12\vaccelfab.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x19google/api/resource.proto\x1a\x1bgoogle/protobuf/empty.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb0\x02\n" +
+	"\x18accelfab/v1/memory.proto\x12\vaccelfab.v1\x1a\x1faccelfab/v1/memory_export.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x19google/api/resource.proto\x1a\x1bgoogle/protobuf/empty.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb0\x02\n" +
 	"\x1dCreateProtectionDomainRequest\x129\n" +
 	"\x06parent\x18\x01 \x01(\tB!\xe0A\x02\xfaA\x1b\x12\x19accelfab/ProtectionDomainR\x06parent\x125\n" +
 	"\x14protection_domain_id\x18\x02 \x01(\tB\x03\xe0A\x01R\x12protectionDomainId\x12O\n" +
@@ -1817,6 +1999,11 @@ const file_accelfab_v1_memory_proto_rawDesc = "" +
 	"\abuffers\x18\x01 \x03(\v2\x13.accelfab.v1.BufferR\abuffers\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x85\x01\n" +
 	"\x13DeleteBufferRequest\x12+\n" +
+	"\x04name\x18\x01 \x01(\tB\x17\xe0A\x02\xfaA\x11\n" +
+	"\x0faccelfab/BufferR\x04name\x12\x17\n" +
+	"\x04etag\x18\x02 \x01(\tB\x03\xe0A\x01R\x04etag\x12(\n" +
+	"\rvalidate_only\x18\x03 \x01(\bB\x03\xe0A\x01R\fvalidateOnly\"\x83\x01\n" +
+	"\x11MoveBufferRequest\x12+\n" +
 	"\x04name\x18\x01 \x01(\tB\x17\xe0A\x02\xfaA\x11\n" +
 	"\x0faccelfab/BufferR\x04name\x12\x17\n" +
 	"\x04etag\x18\x02 \x01(\tB\x03\xe0A\x01R\x04etag\x12(\n" +
@@ -1871,7 +2058,7 @@ const file_accelfab_v1_memory_proto_rawDesc = "" +
 	"\n" +
 	"STATE_LOST\x10\x03\x12\x12\n" +
 	"\x0eSTATE_DELETING\x10\x04:\x89\x01\xeaA\x85\x01\n" +
-	"\x19accelfab/ProtectionDomain\x12Cnodes/{node}/devices/{device}/protectionDomains/{protection_domain}*\x11protectionDomains2\x10protectionDomain\"\xd4\x06\n" +
+	"\x19accelfab/ProtectionDomain\x12Cnodes/{node}/devices/{device}/protectionDomains/{protection_domain}*\x11protectionDomains2\x10protectionDomain\"\x89\a\n" +
 	"\x06Buffer\x12\x17\n" +
 	"\x04name\x18\x01 \x01(\tB\x03\xe0A\bR\x04name\x12\x15\n" +
 	"\x03uid\x18\x02 \x01(\tB\x03\xe0A\x03R\x03uid\x12\x17\n" +
@@ -1890,7 +2077,8 @@ const file_accelfab_v1_memory_proto_rawDesc = "" +
 	"\x0falignment_bytes\x18\v \x01(\x04B\x06\xe0A\x01\xe0A\x05R\x0ealignmentBytes\x12*\n" +
 	"\x0edevice_address\x18\f \x01(\x04B\x03\xe0A\x03R\rdeviceAddress\x123\n" +
 	"\x13memory_region_count\x18\r \x01(\rB\x03\xe0A\x03R\x11memoryRegionCount\x12\x1d\n" +
-	"\amessage\x18\x0e \x01(\tB\x03\xe0A\x03R\amessage\x1a9\n" +
+	"\amessage\x18\x0e \x01(\tB\x03\xe0A\x03R\amessage\x123\n" +
+	"\x13memory_export_count\x18\x0f \x01(\rB\x03\xe0A\x03R\x11memoryExportCount\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"f\n" +
@@ -1901,7 +2089,7 @@ const file_accelfab_v1_memory_proto_rawDesc = "" +
 	"\n" +
 	"STATE_LOST\x10\x03\x12\x12\n" +
 	"\x0eSTATE_DELETING\x10\x04:U\xeaAR\n" +
-	"\x0faccelfab/Buffer\x12.nodes/{node}/devices/{device}/buffers/{buffer}*\abuffers2\x06buffer\"\xa4\t\n" +
+	"\x0faccelfab/Buffer\x12.nodes/{node}/devices/{device}/buffers/{buffer}*\abuffers2\x06buffer\"\xe1\v\n" +
 	"\fMemoryRegion\x12\x17\n" +
 	"\x04name\x18\x01 \x01(\tB\x03\xe0A\bR\x04name\x12\x15\n" +
 	"\x03uid\x18\x02 \x01(\tB\x03\xe0A\x03R\x03uid\x12\x17\n" +
@@ -1916,7 +2104,7 @@ const file_accelfab_v1_memory_proto_rawDesc = "" +
 	"\x11protection_domain\x18\n" +
 	" \x01(\tB$\xe0A\x02\xe0A\x05\xfaA\x1b\n" +
 	"\x19accelfab/ProtectionDomainR\x10protectionDomain\x122\n" +
-	"\x06buffer\x18\v \x01(\tB\x1a\xe0A\x02\xe0A\x05\xfaA\x11\n" +
+	"\x06buffer\x18\v \x01(\tB\x1a\xe0A\x01\xe0A\x05\xfaA\x11\n" +
 	"\x0faccelfab/BufferR\x06buffer\x12)\n" +
 	"\foffset_bytes\x18\f \x01(\x04B\x06\xe0A\x01\xe0A\x05R\voffsetBytes\x12)\n" +
 	"\flength_bytes\x18\r \x01(\x04B\x06\xe0A\x01\xe0A\x05R\vlengthBytes\x12@\n" +
@@ -1924,7 +2112,15 @@ const file_accelfab_v1_memory_proto_rawDesc = "" +
 	"\x04lkey\x18\x0f \x01(\rB\x03\xe0A\x03R\x04lkey\x12\x17\n" +
 	"\x04rkey\x18\x10 \x01(\rB\x03\xe0A\x03R\x04rkey\x12\x17\n" +
 	"\x04iova\x18\x11 \x01(\x04B\x03\xe0A\x03R\x04iova\x12\x1d\n" +
-	"\amessage\x18\x12 \x01(\tB\x03\xe0A\x03R\amessage\x1a9\n" +
+	"\amessage\x18\x12 \x01(\tB\x03\xe0A\x03R\amessage\x12S\n" +
+	"\rimport_source\x18\x13 \x01(\v2&.accelfab.v1.MemoryRegion.ImportSourceB\x06\xe0A\x01\xe0A\x05R\fimportSource\x1a\xe5\x01\n" +
+	"\fImportSource\x12 \n" +
+	"\tupload_id\x18\x01 \x01(\tB\x03\xe0A\x04R\buploadId\x12)\n" +
+	"\foffset_bytes\x18\x02 \x01(\x04B\x06\xe0A\x01\xe0A\x05R\voffsetBytes\x12)\n" +
+	"\flength_bytes\x18\x03 \x01(\x04B\x06\xe0A\x01\xe0A\x05R\vlengthBytes\x12\x1a\n" +
+	"\x04iova\x18\x04 \x01(\x04B\x06\xe0A\x01\xe0A\x05R\x04iova\x12(\n" +
+	"\rmemory_export\x18\x05 \x01(\tB\x03\xe0A\x03R\fmemoryExport\x12\x17\n" +
+	"\x04path\x18\x06 \x01(\tB\x03\xe0A\x03R\x04path\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"f\n" +
@@ -1941,7 +2137,7 @@ const file_accelfab_v1_memory_proto_rawDesc = "" +
 	"\x13ACCESS_REMOTE_WRITE\x10\x02\x12\x16\n" +
 	"\x12ACCESS_REMOTE_READ\x10\x03\x12\x18\n" +
 	"\x14ACCESS_REMOTE_ATOMIC\x10\x04:t\xeaAq\n" +
-	"\x15accelfab/MemoryRegion\x12;nodes/{node}/devices/{device}/memoryRegions/{memory_region}*\rmemoryRegions2\fmemoryRegion2\xde\r\n" +
+	"\x15accelfab/MemoryRegion\x12;nodes/{node}/devices/{device}/memoryRegions/{memory_region}*\rmemoryRegions2\fmemoryRegion2\xc4\x14\n" +
 	"\rMemoryService\x12\xb0\x01\n" +
 	"\x16CreateProtectionDomain\x12*.accelfab.v1.CreateProtectionDomainRequest\x1a\x1d.accelfab.v1.ProtectionDomain\"K\x82\xd3\xe4\x93\x02E:\x11protection_domain\"0/v1/{parent=nodes/*/devices/*}/protectionDomains\x12\x97\x01\n" +
 	"\x13GetProtectionDomain\x12'.accelfab.v1.GetProtectionDomainRequest\x1a\x1d.accelfab.v1.ProtectionDomain\"8\x82\xd3\xe4\x93\x022\x120/v1/{name=nodes/*/devices/*/protectionDomains/*}\x12\xa8\x01\n" +
@@ -1950,11 +2146,18 @@ const file_accelfab_v1_memory_proto_rawDesc = "" +
 	"\fCreateBuffer\x12 .accelfab.v1.CreateBufferRequest\x1a\x13.accelfab.v1.Buffer\"6\x82\xd3\xe4\x93\x020:\x06buffer\"&/v1/{parent=nodes/*/devices/*}/buffers\x12o\n" +
 	"\tGetBuffer\x12\x1d.accelfab.v1.GetBufferRequest\x1a\x13.accelfab.v1.Buffer\".\x82\xd3\xe4\x93\x02(\x12&/v1/{name=nodes/*/devices/*/buffers/*}\x12\x80\x01\n" +
 	"\vListBuffers\x12\x1f.accelfab.v1.ListBuffersRequest\x1a .accelfab.v1.ListBuffersResponse\".\x82\xd3\xe4\x93\x02(\x12&/v1/{parent=nodes/*/devices/*}/buffers\x12x\n" +
-	"\fDeleteBuffer\x12 .accelfab.v1.DeleteBufferRequest\x1a\x16.google.protobuf.Empty\".\x82\xd3\xe4\x93\x02(*&/v1/{name=nodes/*/devices/*/buffers/*}\x12\x9c\x01\n" +
+	"\fDeleteBuffer\x12 .accelfab.v1.DeleteBufferRequest\x1a\x16.google.protobuf.Empty\".\x82\xd3\xe4\x93\x02(*&/v1/{name=nodes/*/devices/*/buffers/*}\x12y\n" +
+	"\n" +
+	"MoveBuffer\x12\x1e.accelfab.v1.MoveBufferRequest\x1a\x13.accelfab.v1.Buffer\"6\x82\xd3\xe4\x93\x020:\x01*\"+/v1/{name=nodes/*/devices/*/buffers/*}:move\x12\x9c\x01\n" +
 	"\x12CreateMemoryRegion\x12&.accelfab.v1.CreateMemoryRegionRequest\x1a\x19.accelfab.v1.MemoryRegion\"C\x82\xd3\xe4\x93\x02=:\rmemory_region\",/v1/{parent=nodes/*/devices/*}/memoryRegions\x12\x87\x01\n" +
 	"\x0fGetMemoryRegion\x12#.accelfab.v1.GetMemoryRegionRequest\x1a\x19.accelfab.v1.MemoryRegion\"4\x82\xd3\xe4\x93\x02.\x12,/v1/{name=nodes/*/devices/*/memoryRegions/*}\x12\x98\x01\n" +
 	"\x11ListMemoryRegions\x12%.accelfab.v1.ListMemoryRegionsRequest\x1a&.accelfab.v1.ListMemoryRegionsResponse\"4\x82\xd3\xe4\x93\x02.\x12,/v1/{parent=nodes/*/devices/*}/memoryRegions\x12\x8a\x01\n" +
-	"\x12DeleteMemoryRegion\x12&.accelfab.v1.DeleteMemoryRegionRequest\x1a\x16.google.protobuf.Empty\"4\x82\xd3\xe4\x93\x02.*,/v1/{name=nodes/*/devices/*/memoryRegions/*}B;Z9github.com/accelfab/accelfab/proto/accelfab/v1;accelfabv1b\x06proto3"
+	"\x12DeleteMemoryRegion\x12&.accelfab.v1.DeleteMemoryRegionRequest\x1a\x16.google.protobuf.Empty\"4\x82\xd3\xe4\x93\x02.*,/v1/{name=nodes/*/devices/*/memoryRegions/*}\x12\x9c\x01\n" +
+	"\x12CreateMemoryExport\x12&.accelfab.v1.CreateMemoryExportRequest\x1a\x19.accelfab.v1.MemoryExport\"C\x82\xd3\xe4\x93\x02=:\rmemory_export\",/v1/{parent=nodes/*/devices/*}/memoryExports\x12\x87\x01\n" +
+	"\x0fGetMemoryExport\x12#.accelfab.v1.GetMemoryExportRequest\x1a\x19.accelfab.v1.MemoryExport\"4\x82\xd3\xe4\x93\x02.\x12,/v1/{name=nodes/*/devices/*/memoryExports/*}\x12\x98\x01\n" +
+	"\x11ListMemoryExports\x12%.accelfab.v1.ListMemoryExportsRequest\x1a&.accelfab.v1.ListMemoryExportsResponse\"4\x82\xd3\xe4\x93\x02.\x12,/v1/{parent=nodes/*/devices/*}/memoryExports\x12\x8a\x01\n" +
+	"\x12DeleteMemoryExport\x12&.accelfab.v1.DeleteMemoryExportRequest\x1a\x16.google.protobuf.Empty\"4\x82\xd3\xe4\x93\x02.*,/v1/{name=nodes/*/devices/*/memoryExports/*}\x12\x97\x01\n" +
+	"\x12RevokeMemoryExport\x12&.accelfab.v1.RevokeMemoryExportRequest\x1a\x19.accelfab.v1.MemoryExport\">\x82\xd3\xe4\x93\x028:\x01*\"3/v1/{name=nodes/*/devices/*/memoryExports/*}:revokeB;Z9github.com/accelfab/accelfab/proto/accelfab/v1;accelfabv1b\x06proto3"
 
 var (
 	file_accelfab_v1_memory_proto_rawDescOnce sync.Once
@@ -1969,7 +2172,7 @@ func file_accelfab_v1_memory_proto_rawDescGZIP() []byte {
 }
 
 var file_accelfab_v1_memory_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_accelfab_v1_memory_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_accelfab_v1_memory_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_accelfab_v1_memory_proto_goTypes = []any{
 	(ProtectionDomain_State)(0),           // 0: accelfab.v1.ProtectionDomain.State
 	(Buffer_State)(0),                     // 1: accelfab.v1.Buffer.State
@@ -1985,66 +2188,88 @@ var file_accelfab_v1_memory_proto_goTypes = []any{
 	(*ListBuffersRequest)(nil),            // 11: accelfab.v1.ListBuffersRequest
 	(*ListBuffersResponse)(nil),           // 12: accelfab.v1.ListBuffersResponse
 	(*DeleteBufferRequest)(nil),           // 13: accelfab.v1.DeleteBufferRequest
-	(*CreateMemoryRegionRequest)(nil),     // 14: accelfab.v1.CreateMemoryRegionRequest
-	(*GetMemoryRegionRequest)(nil),        // 15: accelfab.v1.GetMemoryRegionRequest
-	(*ListMemoryRegionsRequest)(nil),      // 16: accelfab.v1.ListMemoryRegionsRequest
-	(*ListMemoryRegionsResponse)(nil),     // 17: accelfab.v1.ListMemoryRegionsResponse
-	(*DeleteMemoryRegionRequest)(nil),     // 18: accelfab.v1.DeleteMemoryRegionRequest
-	(*ProtectionDomain)(nil),              // 19: accelfab.v1.ProtectionDomain
-	(*Buffer)(nil),                        // 20: accelfab.v1.Buffer
-	(*MemoryRegion)(nil),                  // 21: accelfab.v1.MemoryRegion
-	nil,                                   // 22: accelfab.v1.ProtectionDomain.LabelsEntry
-	nil,                                   // 23: accelfab.v1.Buffer.LabelsEntry
-	nil,                                   // 24: accelfab.v1.MemoryRegion.LabelsEntry
-	(*timestamppb.Timestamp)(nil),         // 25: google.protobuf.Timestamp
-	(*emptypb.Empty)(nil),                 // 26: google.protobuf.Empty
+	(*MoveBufferRequest)(nil),             // 14: accelfab.v1.MoveBufferRequest
+	(*CreateMemoryRegionRequest)(nil),     // 15: accelfab.v1.CreateMemoryRegionRequest
+	(*GetMemoryRegionRequest)(nil),        // 16: accelfab.v1.GetMemoryRegionRequest
+	(*ListMemoryRegionsRequest)(nil),      // 17: accelfab.v1.ListMemoryRegionsRequest
+	(*ListMemoryRegionsResponse)(nil),     // 18: accelfab.v1.ListMemoryRegionsResponse
+	(*DeleteMemoryRegionRequest)(nil),     // 19: accelfab.v1.DeleteMemoryRegionRequest
+	(*ProtectionDomain)(nil),              // 20: accelfab.v1.ProtectionDomain
+	(*Buffer)(nil),                        // 21: accelfab.v1.Buffer
+	(*MemoryRegion)(nil),                  // 22: accelfab.v1.MemoryRegion
+	nil,                                   // 23: accelfab.v1.ProtectionDomain.LabelsEntry
+	nil,                                   // 24: accelfab.v1.Buffer.LabelsEntry
+	(*MemoryRegion_ImportSource)(nil),     // 25: accelfab.v1.MemoryRegion.ImportSource
+	nil,                                   // 26: accelfab.v1.MemoryRegion.LabelsEntry
+	(*timestamppb.Timestamp)(nil),         // 27: google.protobuf.Timestamp
+	(*CreateMemoryExportRequest)(nil),     // 28: accelfab.v1.CreateMemoryExportRequest
+	(*GetMemoryExportRequest)(nil),        // 29: accelfab.v1.GetMemoryExportRequest
+	(*ListMemoryExportsRequest)(nil),      // 30: accelfab.v1.ListMemoryExportsRequest
+	(*DeleteMemoryExportRequest)(nil),     // 31: accelfab.v1.DeleteMemoryExportRequest
+	(*RevokeMemoryExportRequest)(nil),     // 32: accelfab.v1.RevokeMemoryExportRequest
+	(*emptypb.Empty)(nil),                 // 33: google.protobuf.Empty
+	(*MemoryExport)(nil),                  // 34: accelfab.v1.MemoryExport
+	(*ListMemoryExportsResponse)(nil),     // 35: accelfab.v1.ListMemoryExportsResponse
 }
 var file_accelfab_v1_memory_proto_depIdxs = []int32{
-	19, // 0: accelfab.v1.CreateProtectionDomainRequest.protection_domain:type_name -> accelfab.v1.ProtectionDomain
-	19, // 1: accelfab.v1.ListProtectionDomainsResponse.protection_domains:type_name -> accelfab.v1.ProtectionDomain
-	20, // 2: accelfab.v1.CreateBufferRequest.buffer:type_name -> accelfab.v1.Buffer
-	20, // 3: accelfab.v1.ListBuffersResponse.buffers:type_name -> accelfab.v1.Buffer
-	21, // 4: accelfab.v1.CreateMemoryRegionRequest.memory_region:type_name -> accelfab.v1.MemoryRegion
-	21, // 5: accelfab.v1.ListMemoryRegionsResponse.memory_regions:type_name -> accelfab.v1.MemoryRegion
-	25, // 6: accelfab.v1.ProtectionDomain.create_time:type_name -> google.protobuf.Timestamp
-	22, // 7: accelfab.v1.ProtectionDomain.labels:type_name -> accelfab.v1.ProtectionDomain.LabelsEntry
+	20, // 0: accelfab.v1.CreateProtectionDomainRequest.protection_domain:type_name -> accelfab.v1.ProtectionDomain
+	20, // 1: accelfab.v1.ListProtectionDomainsResponse.protection_domains:type_name -> accelfab.v1.ProtectionDomain
+	21, // 2: accelfab.v1.CreateBufferRequest.buffer:type_name -> accelfab.v1.Buffer
+	21, // 3: accelfab.v1.ListBuffersResponse.buffers:type_name -> accelfab.v1.Buffer
+	22, // 4: accelfab.v1.CreateMemoryRegionRequest.memory_region:type_name -> accelfab.v1.MemoryRegion
+	22, // 5: accelfab.v1.ListMemoryRegionsResponse.memory_regions:type_name -> accelfab.v1.MemoryRegion
+	27, // 6: accelfab.v1.ProtectionDomain.create_time:type_name -> google.protobuf.Timestamp
+	23, // 7: accelfab.v1.ProtectionDomain.labels:type_name -> accelfab.v1.ProtectionDomain.LabelsEntry
 	0,  // 8: accelfab.v1.ProtectionDomain.state:type_name -> accelfab.v1.ProtectionDomain.State
-	25, // 9: accelfab.v1.Buffer.create_time:type_name -> google.protobuf.Timestamp
-	23, // 10: accelfab.v1.Buffer.labels:type_name -> accelfab.v1.Buffer.LabelsEntry
+	27, // 9: accelfab.v1.Buffer.create_time:type_name -> google.protobuf.Timestamp
+	24, // 10: accelfab.v1.Buffer.labels:type_name -> accelfab.v1.Buffer.LabelsEntry
 	1,  // 11: accelfab.v1.Buffer.state:type_name -> accelfab.v1.Buffer.State
-	25, // 12: accelfab.v1.MemoryRegion.create_time:type_name -> google.protobuf.Timestamp
-	24, // 13: accelfab.v1.MemoryRegion.labels:type_name -> accelfab.v1.MemoryRegion.LabelsEntry
+	27, // 12: accelfab.v1.MemoryRegion.create_time:type_name -> google.protobuf.Timestamp
+	26, // 13: accelfab.v1.MemoryRegion.labels:type_name -> accelfab.v1.MemoryRegion.LabelsEntry
 	2,  // 14: accelfab.v1.MemoryRegion.state:type_name -> accelfab.v1.MemoryRegion.State
 	3,  // 15: accelfab.v1.MemoryRegion.access:type_name -> accelfab.v1.MemoryRegion.Access
-	4,  // 16: accelfab.v1.MemoryService.CreateProtectionDomain:input_type -> accelfab.v1.CreateProtectionDomainRequest
-	5,  // 17: accelfab.v1.MemoryService.GetProtectionDomain:input_type -> accelfab.v1.GetProtectionDomainRequest
-	6,  // 18: accelfab.v1.MemoryService.ListProtectionDomains:input_type -> accelfab.v1.ListProtectionDomainsRequest
-	8,  // 19: accelfab.v1.MemoryService.DeleteProtectionDomain:input_type -> accelfab.v1.DeleteProtectionDomainRequest
-	9,  // 20: accelfab.v1.MemoryService.CreateBuffer:input_type -> accelfab.v1.CreateBufferRequest
-	10, // 21: accelfab.v1.MemoryService.GetBuffer:input_type -> accelfab.v1.GetBufferRequest
-	11, // 22: accelfab.v1.MemoryService.ListBuffers:input_type -> accelfab.v1.ListBuffersRequest
-	13, // 23: accelfab.v1.MemoryService.DeleteBuffer:input_type -> accelfab.v1.DeleteBufferRequest
-	14, // 24: accelfab.v1.MemoryService.CreateMemoryRegion:input_type -> accelfab.v1.CreateMemoryRegionRequest
-	15, // 25: accelfab.v1.MemoryService.GetMemoryRegion:input_type -> accelfab.v1.GetMemoryRegionRequest
-	16, // 26: accelfab.v1.MemoryService.ListMemoryRegions:input_type -> accelfab.v1.ListMemoryRegionsRequest
-	18, // 27: accelfab.v1.MemoryService.DeleteMemoryRegion:input_type -> accelfab.v1.DeleteMemoryRegionRequest
-	19, // 28: accelfab.v1.MemoryService.CreateProtectionDomain:output_type -> accelfab.v1.ProtectionDomain
-	19, // 29: accelfab.v1.MemoryService.GetProtectionDomain:output_type -> accelfab.v1.ProtectionDomain
-	7,  // 30: accelfab.v1.MemoryService.ListProtectionDomains:output_type -> accelfab.v1.ListProtectionDomainsResponse
-	26, // 31: accelfab.v1.MemoryService.DeleteProtectionDomain:output_type -> google.protobuf.Empty
-	20, // 32: accelfab.v1.MemoryService.CreateBuffer:output_type -> accelfab.v1.Buffer
-	20, // 33: accelfab.v1.MemoryService.GetBuffer:output_type -> accelfab.v1.Buffer
-	12, // 34: accelfab.v1.MemoryService.ListBuffers:output_type -> accelfab.v1.ListBuffersResponse
-	26, // 35: accelfab.v1.MemoryService.DeleteBuffer:output_type -> google.protobuf.Empty
-	21, // 36: accelfab.v1.MemoryService.CreateMemoryRegion:output_type -> accelfab.v1.MemoryRegion
-	21, // 37: accelfab.v1.MemoryService.GetMemoryRegion:output_type -> accelfab.v1.MemoryRegion
-	17, // 38: accelfab.v1.MemoryService.ListMemoryRegions:output_type -> accelfab.v1.ListMemoryRegionsResponse
-	26, // 39: accelfab.v1.MemoryService.DeleteMemoryRegion:output_type -> google.protobuf.Empty
-	28, // [28:40] is the sub-list for method output_type
-	16, // [16:28] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	25, // 16: accelfab.v1.MemoryRegion.import_source:type_name -> accelfab.v1.MemoryRegion.ImportSource
+	4,  // 17: accelfab.v1.MemoryService.CreateProtectionDomain:input_type -> accelfab.v1.CreateProtectionDomainRequest
+	5,  // 18: accelfab.v1.MemoryService.GetProtectionDomain:input_type -> accelfab.v1.GetProtectionDomainRequest
+	6,  // 19: accelfab.v1.MemoryService.ListProtectionDomains:input_type -> accelfab.v1.ListProtectionDomainsRequest
+	8,  // 20: accelfab.v1.MemoryService.DeleteProtectionDomain:input_type -> accelfab.v1.DeleteProtectionDomainRequest
+	9,  // 21: accelfab.v1.MemoryService.CreateBuffer:input_type -> accelfab.v1.CreateBufferRequest
+	10, // 22: accelfab.v1.MemoryService.GetBuffer:input_type -> accelfab.v1.GetBufferRequest
+	11, // 23: accelfab.v1.MemoryService.ListBuffers:input_type -> accelfab.v1.ListBuffersRequest
+	13, // 24: accelfab.v1.MemoryService.DeleteBuffer:input_type -> accelfab.v1.DeleteBufferRequest
+	14, // 25: accelfab.v1.MemoryService.MoveBuffer:input_type -> accelfab.v1.MoveBufferRequest
+	15, // 26: accelfab.v1.MemoryService.CreateMemoryRegion:input_type -> accelfab.v1.CreateMemoryRegionRequest
+	16, // 27: accelfab.v1.MemoryService.GetMemoryRegion:input_type -> accelfab.v1.GetMemoryRegionRequest
+	17, // 28: accelfab.v1.MemoryService.ListMemoryRegions:input_type -> accelfab.v1.ListMemoryRegionsRequest
+	19, // 29: accelfab.v1.MemoryService.DeleteMemoryRegion:input_type -> accelfab.v1.DeleteMemoryRegionRequest
+	28, // 30: accelfab.v1.MemoryService.CreateMemoryExport:input_type -> accelfab.v1.CreateMemoryExportRequest
+	29, // 31: accelfab.v1.MemoryService.GetMemoryExport:input_type -> accelfab.v1.GetMemoryExportRequest
+	30, // 32: accelfab.v1.MemoryService.ListMemoryExports:input_type -> accelfab.v1.ListMemoryExportsRequest
+	31, // 33: accelfab.v1.MemoryService.DeleteMemoryExport:input_type -> accelfab.v1.DeleteMemoryExportRequest
+	32, // 34: accelfab.v1.MemoryService.RevokeMemoryExport:input_type -> accelfab.v1.RevokeMemoryExportRequest
+	20, // 35: accelfab.v1.MemoryService.CreateProtectionDomain:output_type -> accelfab.v1.ProtectionDomain
+	20, // 36: accelfab.v1.MemoryService.GetProtectionDomain:output_type -> accelfab.v1.ProtectionDomain
+	7,  // 37: accelfab.v1.MemoryService.ListProtectionDomains:output_type -> accelfab.v1.ListProtectionDomainsResponse
+	33, // 38: accelfab.v1.MemoryService.DeleteProtectionDomain:output_type -> google.protobuf.Empty
+	21, // 39: accelfab.v1.MemoryService.CreateBuffer:output_type -> accelfab.v1.Buffer
+	21, // 40: accelfab.v1.MemoryService.GetBuffer:output_type -> accelfab.v1.Buffer
+	12, // 41: accelfab.v1.MemoryService.ListBuffers:output_type -> accelfab.v1.ListBuffersResponse
+	33, // 42: accelfab.v1.MemoryService.DeleteBuffer:output_type -> google.protobuf.Empty
+	21, // 43: accelfab.v1.MemoryService.MoveBuffer:output_type -> accelfab.v1.Buffer
+	22, // 44: accelfab.v1.MemoryService.CreateMemoryRegion:output_type -> accelfab.v1.MemoryRegion
+	22, // 45: accelfab.v1.MemoryService.GetMemoryRegion:output_type -> accelfab.v1.MemoryRegion
+	18, // 46: accelfab.v1.MemoryService.ListMemoryRegions:output_type -> accelfab.v1.ListMemoryRegionsResponse
+	33, // 47: accelfab.v1.MemoryService.DeleteMemoryRegion:output_type -> google.protobuf.Empty
+	34, // 48: accelfab.v1.MemoryService.CreateMemoryExport:output_type -> accelfab.v1.MemoryExport
+	34, // 49: accelfab.v1.MemoryService.GetMemoryExport:output_type -> accelfab.v1.MemoryExport
+	35, // 50: accelfab.v1.MemoryService.ListMemoryExports:output_type -> accelfab.v1.ListMemoryExportsResponse
+	33, // 51: accelfab.v1.MemoryService.DeleteMemoryExport:output_type -> google.protobuf.Empty
+	34, // 52: accelfab.v1.MemoryService.RevokeMemoryExport:output_type -> accelfab.v1.MemoryExport
+	35, // [35:53] is the sub-list for method output_type
+	17, // [17:35] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_accelfab_v1_memory_proto_init() }
@@ -2052,13 +2277,14 @@ func file_accelfab_v1_memory_proto_init() {
 	if File_accelfab_v1_memory_proto != nil {
 		return
 	}
+	file_accelfab_v1_memory_export_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_accelfab_v1_memory_proto_rawDesc), len(file_accelfab_v1_memory_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   21,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -28,10 +28,16 @@ const (
 	MemoryService_GetBuffer_FullMethodName              = "/accelfab.v1.MemoryService/GetBuffer"
 	MemoryService_ListBuffers_FullMethodName            = "/accelfab.v1.MemoryService/ListBuffers"
 	MemoryService_DeleteBuffer_FullMethodName           = "/accelfab.v1.MemoryService/DeleteBuffer"
+	MemoryService_MoveBuffer_FullMethodName             = "/accelfab.v1.MemoryService/MoveBuffer"
 	MemoryService_CreateMemoryRegion_FullMethodName     = "/accelfab.v1.MemoryService/CreateMemoryRegion"
 	MemoryService_GetMemoryRegion_FullMethodName        = "/accelfab.v1.MemoryService/GetMemoryRegion"
 	MemoryService_ListMemoryRegions_FullMethodName      = "/accelfab.v1.MemoryService/ListMemoryRegions"
 	MemoryService_DeleteMemoryRegion_FullMethodName     = "/accelfab.v1.MemoryService/DeleteMemoryRegion"
+	MemoryService_CreateMemoryExport_FullMethodName     = "/accelfab.v1.MemoryService/CreateMemoryExport"
+	MemoryService_GetMemoryExport_FullMethodName        = "/accelfab.v1.MemoryService/GetMemoryExport"
+	MemoryService_ListMemoryExports_FullMethodName      = "/accelfab.v1.MemoryService/ListMemoryExports"
+	MemoryService_DeleteMemoryExport_FullMethodName     = "/accelfab.v1.MemoryService/DeleteMemoryExport"
+	MemoryService_RevokeMemoryExport_FullMethodName     = "/accelfab.v1.MemoryService/RevokeMemoryExport"
 )
 
 // MemoryServiceClient is the client API for MemoryService service.
@@ -54,9 +60,15 @@ type MemoryServiceClient interface {
 	GetBuffer(ctx context.Context, in *GetBufferRequest, opts ...grpc.CallOption) (*Buffer, error)
 	// Lists buffers, page by page.
 	ListBuffers(ctx context.Context, in *ListBuffersRequest, opts ...grpc.CallOption) (*ListBuffersResponse, error)
-	// Frees a buffer. IN_USE while memory regions are on it. The memory is zeroed before anyone else gets it.
+	// Frees a buffer. IN_USE while memory regions are on it or exports are of it; they are named. The memory is
+	// zeroed before anyone else gets it.
 	DeleteBuffer(ctx context.Context, in *DeleteBufferRequest, opts ...grpc.CallOption) (*emptypb.Empty, error)
-	// Registers a range of a buffer in a protection domain. The reply holds its keys.
+	// Puts a buffer at another place of the card's memory, the lowest that is free: an operator's right, for
+	// compaction. Contents, device address and keys stay. Importers that follow are told before; one that pins
+	// the memory refuses it: IN_USE names its region. UNSUPPORTED where the device cannot do it.
+	MoveBuffer(ctx context.Context, in *MoveBufferRequest, opts ...grpc.CallOption) (*Buffer, error)
+	// Registers memory in a protection domain: a range of a buffer, or a part of an export of any device of the
+	// node. The reply holds its keys.
 	CreateMemoryRegion(ctx context.Context, in *CreateMemoryRegionRequest, opts ...grpc.CallOption) (*MemoryRegion, error)
 	// Reads a memory region.
 	GetMemoryRegion(ctx context.Context, in *GetMemoryRegionRequest, opts ...grpc.CallOption) (*MemoryRegion, error)
@@ -64,6 +76,20 @@ type MemoryServiceClient interface {
 	ListMemoryRegions(ctx context.Context, in *ListMemoryRegionsRequest, opts ...grpc.CallOption) (*ListMemoryRegionsResponse, error)
 	// Deregisters a region. When the reply comes no access by its keys succeeds any more.
 	DeleteMemoryRegion(ctx context.Context, in *DeleteMemoryRegionRequest, opts ...grpc.CallOption) (*emptypb.Empty, error)
+	// Exports a range of a buffer, for other devices to reach. The reply comes when it is on the device. Its
+	// descriptor is fetched on the descriptor socket (descriptor.proto).
+	CreateMemoryExport(ctx context.Context, in *CreateMemoryExportRequest, opts ...grpc.CallOption) (*MemoryExport, error)
+	// Reads an export: its pieces, who is attached to it, and what became of its descriptors.
+	GetMemoryExport(ctx context.Context, in *GetMemoryExportRequest, opts ...grpc.CallOption) (*MemoryExport, error)
+	// Lists exports, page by page.
+	ListMemoryExports(ctx context.Context, in *ListMemoryExportsRequest, opts ...grpc.CallOption) (*ListMemoryExportsResponse, error)
+	// Deletes an export. IN_USE while memory regions are made of it; they are named. Revoke it first to end
+	// them. Descriptors that are still held stand for nothing from then on.
+	DeleteMemoryExport(ctx context.Context, in *DeleteMemoryExportRequest, opts ...grpc.CallOption) (*emptypb.Empty, error)
+	// Ends all access by an export. When the reply comes nothing reaches the memory by it any more and nothing
+	// new can attach; memory regions made of it are LOST with EXPORT_REVOKED. Doing it again changes nothing.
+	// UNSUPPORTED for an export that is mappable.
+	RevokeMemoryExport(ctx context.Context, in *RevokeMemoryExportRequest, opts ...grpc.CallOption) (*MemoryExport, error)
 }
 
 type memoryServiceClient struct {
@@ -154,6 +180,16 @@ func (c *memoryServiceClient) DeleteBuffer(ctx context.Context, in *DeleteBuffer
 	return out, nil
 }
 
+func (c *memoryServiceClient) MoveBuffer(ctx context.Context, in *MoveBufferRequest, opts ...grpc.CallOption) (*Buffer, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Buffer)
+	err := c.cc.Invoke(ctx, MemoryService_MoveBuffer_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *memoryServiceClient) CreateMemoryRegion(ctx context.Context, in *CreateMemoryRegionRequest, opts ...grpc.CallOption) (*MemoryRegion, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(MemoryRegion)
@@ -194,6 +230,56 @@ func (c *memoryServiceClient) DeleteMemoryRegion(ctx context.Context, in *Delete
 	return out, nil
 }
 
+func (c *memoryServiceClient) CreateMemoryExport(ctx context.Context, in *CreateMemoryExportRequest, opts ...grpc.CallOption) (*MemoryExport, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(MemoryExport)
+	err := c.cc.Invoke(ctx, MemoryService_CreateMemoryExport_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *memoryServiceClient) GetMemoryExport(ctx context.Context, in *GetMemoryExportRequest, opts ...grpc.CallOption) (*MemoryExport, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(MemoryExport)
+	err := c.cc.Invoke(ctx, MemoryService_GetMemoryExport_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *memoryServiceClient) ListMemoryExports(ctx context.Context, in *ListMemoryExportsRequest, opts ...grpc.CallOption) (*ListMemoryExportsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListMemoryExportsResponse)
+	err := c.cc.Invoke(ctx, MemoryService_ListMemoryExports_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *memoryServiceClient) DeleteMemoryExport(ctx context.Context, in *DeleteMemoryExportRequest, opts ...grpc.CallOption) (*emptypb.Empty, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(emptypb.Empty)
+	err := c.cc.Invoke(ctx, MemoryService_DeleteMemoryExport_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *memoryServiceClient) RevokeMemoryExport(ctx context.Context, in *RevokeMemoryExportRequest, opts ...grpc.CallOption) (*MemoryExport, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(MemoryExport)
+	err := c.cc.Invoke(ctx, MemoryService_RevokeMemoryExport_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // MemoryServiceServer is the server API for MemoryService service.
 // All implementations must embed UnimplementedMemoryServiceServer
 // for forward compatibility.
@@ -214,9 +300,15 @@ type MemoryServiceServer interface {
 	GetBuffer(context.Context, *GetBufferRequest) (*Buffer, error)
 	// Lists buffers, page by page.
 	ListBuffers(context.Context, *ListBuffersRequest) (*ListBuffersResponse, error)
-	// Frees a buffer. IN_USE while memory regions are on it. The memory is zeroed before anyone else gets it.
+	// Frees a buffer. IN_USE while memory regions are on it or exports are of it; they are named. The memory is
+	// zeroed before anyone else gets it.
 	DeleteBuffer(context.Context, *DeleteBufferRequest) (*emptypb.Empty, error)
-	// Registers a range of a buffer in a protection domain. The reply holds its keys.
+	// Puts a buffer at another place of the card's memory, the lowest that is free: an operator's right, for
+	// compaction. Contents, device address and keys stay. Importers that follow are told before; one that pins
+	// the memory refuses it: IN_USE names its region. UNSUPPORTED where the device cannot do it.
+	MoveBuffer(context.Context, *MoveBufferRequest) (*Buffer, error)
+	// Registers memory in a protection domain: a range of a buffer, or a part of an export of any device of the
+	// node. The reply holds its keys.
 	CreateMemoryRegion(context.Context, *CreateMemoryRegionRequest) (*MemoryRegion, error)
 	// Reads a memory region.
 	GetMemoryRegion(context.Context, *GetMemoryRegionRequest) (*MemoryRegion, error)
@@ -224,6 +316,20 @@ type MemoryServiceServer interface {
 	ListMemoryRegions(context.Context, *ListMemoryRegionsRequest) (*ListMemoryRegionsResponse, error)
 	// Deregisters a region. When the reply comes no access by its keys succeeds any more.
 	DeleteMemoryRegion(context.Context, *DeleteMemoryRegionRequest) (*emptypb.Empty, error)
+	// Exports a range of a buffer, for other devices to reach. The reply comes when it is on the device. Its
+	// descriptor is fetched on the descriptor socket (descriptor.proto).
+	CreateMemoryExport(context.Context, *CreateMemoryExportRequest) (*MemoryExport, error)
+	// Reads an export: its pieces, who is attached to it, and what became of its descriptors.
+	GetMemoryExport(context.Context, *GetMemoryExportRequest) (*MemoryExport, error)
+	// Lists exports, page by page.
+	ListMemoryExports(context.Context, *ListMemoryExportsRequest) (*ListMemoryExportsResponse, error)
+	// Deletes an export. IN_USE while memory regions are made of it; they are named. Revoke it first to end
+	// them. Descriptors that are still held stand for nothing from then on.
+	DeleteMemoryExport(context.Context, *DeleteMemoryExportRequest) (*emptypb.Empty, error)
+	// Ends all access by an export. When the reply comes nothing reaches the memory by it any more and nothing
+	// new can attach; memory regions made of it are LOST with EXPORT_REVOKED. Doing it again changes nothing.
+	// UNSUPPORTED for an export that is mappable.
+	RevokeMemoryExport(context.Context, *RevokeMemoryExportRequest) (*MemoryExport, error)
 	mustEmbedUnimplementedMemoryServiceServer()
 }
 
@@ -258,6 +364,9 @@ func (UnimplementedMemoryServiceServer) ListBuffers(context.Context, *ListBuffer
 func (UnimplementedMemoryServiceServer) DeleteBuffer(context.Context, *DeleteBufferRequest) (*emptypb.Empty, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteBuffer not implemented")
 }
+func (UnimplementedMemoryServiceServer) MoveBuffer(context.Context, *MoveBufferRequest) (*Buffer, error) {
+	return nil, status.Error(codes.Unimplemented, "method MoveBuffer not implemented")
+}
 func (UnimplementedMemoryServiceServer) CreateMemoryRegion(context.Context, *CreateMemoryRegionRequest) (*MemoryRegion, error) {
 	return nil, status.Error(codes.Unimplemented, "method CreateMemoryRegion not implemented")
 }
@@ -269,6 +378,21 @@ func (UnimplementedMemoryServiceServer) ListMemoryRegions(context.Context, *List
 }
 func (UnimplementedMemoryServiceServer) DeleteMemoryRegion(context.Context, *DeleteMemoryRegionRequest) (*emptypb.Empty, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteMemoryRegion not implemented")
+}
+func (UnimplementedMemoryServiceServer) CreateMemoryExport(context.Context, *CreateMemoryExportRequest) (*MemoryExport, error) {
+	return nil, status.Error(codes.Unimplemented, "method CreateMemoryExport not implemented")
+}
+func (UnimplementedMemoryServiceServer) GetMemoryExport(context.Context, *GetMemoryExportRequest) (*MemoryExport, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetMemoryExport not implemented")
+}
+func (UnimplementedMemoryServiceServer) ListMemoryExports(context.Context, *ListMemoryExportsRequest) (*ListMemoryExportsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListMemoryExports not implemented")
+}
+func (UnimplementedMemoryServiceServer) DeleteMemoryExport(context.Context, *DeleteMemoryExportRequest) (*emptypb.Empty, error) {
+	return nil, status.Error(codes.Unimplemented, "method DeleteMemoryExport not implemented")
+}
+func (UnimplementedMemoryServiceServer) RevokeMemoryExport(context.Context, *RevokeMemoryExportRequest) (*MemoryExport, error) {
+	return nil, status.Error(codes.Unimplemented, "method RevokeMemoryExport not implemented")
 }
 func (UnimplementedMemoryServiceServer) mustEmbedUnimplementedMemoryServiceServer() {}
 func (UnimplementedMemoryServiceServer) testEmbeddedByValue()                       {}
@@ -435,6 +559,24 @@ func _MemoryService_DeleteBuffer_Handler(srv interface{}, ctx context.Context, d
 	return interceptor(ctx, in, info, handler)
 }
 
+func _MemoryService_MoveBuffer_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(MoveBufferRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MemoryServiceServer).MoveBuffer(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MemoryService_MoveBuffer_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MemoryServiceServer).MoveBuffer(ctx, req.(*MoveBufferRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _MemoryService_CreateMemoryRegion_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(CreateMemoryRegionRequest)
 	if err := dec(in); err != nil {
@@ -507,6 +649,96 @@ func _MemoryService_DeleteMemoryRegion_Handler(srv interface{}, ctx context.Cont
 	return interceptor(ctx, in, info, handler)
 }
 
+func _MemoryService_CreateMemoryExport_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CreateMemoryExportRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MemoryServiceServer).CreateMemoryExport(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MemoryService_CreateMemoryExport_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MemoryServiceServer).CreateMemoryExport(ctx, req.(*CreateMemoryExportRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _MemoryService_GetMemoryExport_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetMemoryExportRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MemoryServiceServer).GetMemoryExport(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MemoryService_GetMemoryExport_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MemoryServiceServer).GetMemoryExport(ctx, req.(*GetMemoryExportRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _MemoryService_ListMemoryExports_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListMemoryExportsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MemoryServiceServer).ListMemoryExports(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MemoryService_ListMemoryExports_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MemoryServiceServer).ListMemoryExports(ctx, req.(*ListMemoryExportsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _MemoryService_DeleteMemoryExport_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DeleteMemoryExportRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MemoryServiceServer).DeleteMemoryExport(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MemoryService_DeleteMemoryExport_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MemoryServiceServer).DeleteMemoryExport(ctx, req.(*DeleteMemoryExportRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _MemoryService_RevokeMemoryExport_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RevokeMemoryExportRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MemoryServiceServer).RevokeMemoryExport(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MemoryService_RevokeMemoryExport_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MemoryServiceServer).RevokeMemoryExport(ctx, req.(*RevokeMemoryExportRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // MemoryService_ServiceDesc is the grpc.ServiceDesc for MemoryService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -547,6 +779,10 @@ var MemoryService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _MemoryService_DeleteBuffer_Handler,
 		},
 		{
+			MethodName: "MoveBuffer",
+			Handler:    _MemoryService_MoveBuffer_Handler,
+		},
+		{
 			MethodName: "CreateMemoryRegion",
 			Handler:    _MemoryService_CreateMemoryRegion_Handler,
 		},
@@ -561,6 +797,26 @@ var MemoryService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "DeleteMemoryRegion",
 			Handler:    _MemoryService_DeleteMemoryRegion_Handler,
+		},
+		{
+			MethodName: "CreateMemoryExport",
+			Handler:    _MemoryService_CreateMemoryExport_Handler,
+		},
+		{
+			MethodName: "GetMemoryExport",
+			Handler:    _MemoryService_GetMemoryExport_Handler,
+		},
+		{
+			MethodName: "ListMemoryExports",
+			Handler:    _MemoryService_ListMemoryExports_Handler,
+		},
+		{
+			MethodName: "DeleteMemoryExport",
+			Handler:    _MemoryService_DeleteMemoryExport_Handler,
+		},
+		{
+			MethodName: "RevokeMemoryExport",
+			Handler:    _MemoryService_RevokeMemoryExport_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -81,7 +81,7 @@ func (x Node_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Node_State.Descriptor instead.
 func (Node_State) EnumDescriptor() ([]byte, []int) {
-	return file_accelfab_v1_node_proto_rawDescGZIP(), []int{2, 0}
+	return file_accelfab_v1_node_proto_rawDescGZIP(), []int{4, 0}
 }
 
 // Request of GetNode.
@@ -176,6 +176,152 @@ func (x *GetTopologyRequest) GetName() string {
 	return ""
 }
 
+// Request of CheckPeerAccess.
+type CheckPeerAccessRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// `nodes/{node}`.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// The device whose memory is to be reached: `nodes/{node}/devices/{device}`.
+	Exporter string `protobuf:"bytes,2,opt,name=exporter,proto3" json:"exporter,omitempty"`
+	// The device that is to reach it: `nodes/{node}/devices/{device}`.
+	Importer      string `protobuf:"bytes,3,opt,name=importer,proto3" json:"importer,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CheckPeerAccessRequest) Reset() {
+	*x = CheckPeerAccessRequest{}
+	mi := &file_accelfab_v1_node_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckPeerAccessRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckPeerAccessRequest) ProtoMessage() {}
+
+func (x *CheckPeerAccessRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_accelfab_v1_node_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckPeerAccessRequest.ProtoReflect.Descriptor instead.
+func (*CheckPeerAccessRequest) Descriptor() ([]byte, []int) {
+	return file_accelfab_v1_node_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *CheckPeerAccessRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *CheckPeerAccessRequest) GetExporter() string {
+	if x != nil {
+		return x.Exporter
+	}
+	return ""
+}
+
+func (x *CheckPeerAccessRequest) GetImporter() string {
+	if x != nil {
+		return x.Importer
+	}
+	return ""
+}
+
+// Whether one device can reach the memory of another.
+type PeerAccess struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The device with the memory: `nodes/{node}/devices/{device}`.
+	Exporter string `protobuf:"bytes,1,opt,name=exporter,proto3" json:"exporter,omitempty"`
+	// The device that would reach it: `nodes/{node}/devices/{device}`.
+	Importer string `protobuf:"bytes,2,opt,name=importer,proto3" json:"importer,omitempty"`
+	// It can.
+	Reachable bool `protobuf:"varint,3,opt,name=reachable,proto3" json:"reachable,omitempty"`
+	// How, for people: `same chassis`, `PCIe switch 03:00.0`.
+	Path string `protobuf:"bytes,4,opt,name=path,proto3" json:"path,omitempty"`
+	// What is in the way, for people; empty if it is reachable.
+	Obstacle      string `protobuf:"bytes,5,opt,name=obstacle,proto3" json:"obstacle,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PeerAccess) Reset() {
+	*x = PeerAccess{}
+	mi := &file_accelfab_v1_node_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PeerAccess) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PeerAccess) ProtoMessage() {}
+
+func (x *PeerAccess) ProtoReflect() protoreflect.Message {
+	mi := &file_accelfab_v1_node_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PeerAccess.ProtoReflect.Descriptor instead.
+func (*PeerAccess) Descriptor() ([]byte, []int) {
+	return file_accelfab_v1_node_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *PeerAccess) GetExporter() string {
+	if x != nil {
+		return x.Exporter
+	}
+	return ""
+}
+
+func (x *PeerAccess) GetImporter() string {
+	if x != nil {
+		return x.Importer
+	}
+	return ""
+}
+
+func (x *PeerAccess) GetReachable() bool {
+	if x != nil {
+		return x.Reachable
+	}
+	return false
+}
+
+func (x *PeerAccess) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *PeerAccess) GetObstacle() string {
+	if x != nil {
+		return x.Obstacle
+	}
+	return ""
+}
+
 // A machine with accelerators and the daemon that owns them.
 type Node struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -209,14 +355,16 @@ type Node struct {
 	// What this daemon can do beyond the base, upper case with underscores; each is told where it matters.
 	Capabilities []string `protobuf:"bytes,14,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
 	// Number of devices on the node.
-	DeviceCount   int32 `protobuf:"varint,15,opt,name=device_count,json=deviceCount,proto3" json:"device_count,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	DeviceCount int32 `protobuf:"varint,15,opt,name=device_count,json=deviceCount,proto3" json:"device_count,omitempty"`
+	// Path of the descriptor socket (descriptor.proto) on the node; empty if there is none.
+	DescriptorSocket string `protobuf:"bytes,16,opt,name=descriptor_socket,json=descriptorSocket,proto3" json:"descriptor_socket,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_accelfab_v1_node_proto_msgTypes[2]
+	mi := &file_accelfab_v1_node_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -228,7 +376,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_accelfab_v1_node_proto_msgTypes[2]
+	mi := &file_accelfab_v1_node_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -241,7 +389,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_accelfab_v1_node_proto_rawDescGZIP(), []int{2}
+	return file_accelfab_v1_node_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Node) GetName() string {
@@ -349,6 +497,13 @@ func (x *Node) GetDeviceCount() int32 {
 	return 0
 }
 
+func (x *Node) GetDescriptorSocket() string {
+	if x != nil {
+		return x.DescriptorSocket
+	}
+	return ""
+}
+
 // How the cards of a node are cabled, by the port map and by what the devices say.
 type Topology struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -366,7 +521,7 @@ type Topology struct {
 
 func (x *Topology) Reset() {
 	*x = Topology{}
-	mi := &file_accelfab_v1_node_proto_msgTypes[3]
+	mi := &file_accelfab_v1_node_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -378,7 +533,7 @@ func (x *Topology) String() string {
 func (*Topology) ProtoMessage() {}
 
 func (x *Topology) ProtoReflect() protoreflect.Message {
-	mi := &file_accelfab_v1_node_proto_msgTypes[3]
+	mi := &file_accelfab_v1_node_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -391,7 +546,7 @@ func (x *Topology) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Topology.ProtoReflect.Descriptor instead.
 func (*Topology) Descriptor() ([]byte, []int) {
-	return file_accelfab_v1_node_proto_rawDescGZIP(), []int{3}
+	return file_accelfab_v1_node_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Topology) GetName() string {
@@ -439,7 +594,7 @@ type Topology_Card struct {
 
 func (x *Topology_Card) Reset() {
 	*x = Topology_Card{}
-	mi := &file_accelfab_v1_node_proto_msgTypes[5]
+	mi := &file_accelfab_v1_node_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -451,7 +606,7 @@ func (x *Topology_Card) String() string {
 func (*Topology_Card) ProtoMessage() {}
 
 func (x *Topology_Card) ProtoReflect() protoreflect.Message {
-	mi := &file_accelfab_v1_node_proto_msgTypes[5]
+	mi := &file_accelfab_v1_node_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -464,7 +619,7 @@ func (x *Topology_Card) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Topology_Card.ProtoReflect.Descriptor instead.
 func (*Topology_Card) Descriptor() ([]byte, []int) {
-	return file_accelfab_v1_node_proto_rawDescGZIP(), []int{3, 0}
+	return file_accelfab_v1_node_proto_rawDescGZIP(), []int{5, 0}
 }
 
 func (x *Topology_Card) GetDevice() string {
@@ -514,7 +669,7 @@ type Topology_Link struct {
 
 func (x *Topology_Link) Reset() {
 	*x = Topology_Link{}
-	mi := &file_accelfab_v1_node_proto_msgTypes[6]
+	mi := &file_accelfab_v1_node_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -526,7 +681,7 @@ func (x *Topology_Link) String() string {
 func (*Topology_Link) ProtoMessage() {}
 
 func (x *Topology_Link) ProtoReflect() protoreflect.Message {
-	mi := &file_accelfab_v1_node_proto_msgTypes[6]
+	mi := &file_accelfab_v1_node_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -539,7 +694,7 @@ func (x *Topology_Link) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Topology_Link.ProtoReflect.Descriptor instead.
 func (*Topology_Link) Descriptor() ([]byte, []int) {
-	return file_accelfab_v1_node_proto_rawDescGZIP(), []int{3, 1}
+	return file_accelfab_v1_node_proto_rawDescGZIP(), []int{5, 1}
 }
 
 func (x *Topology_Link) GetPort() string {
@@ -596,7 +751,7 @@ type Topology_Pair struct {
 
 func (x *Topology_Pair) Reset() {
 	*x = Topology_Pair{}
-	mi := &file_accelfab_v1_node_proto_msgTypes[7]
+	mi := &file_accelfab_v1_node_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -608,7 +763,7 @@ func (x *Topology_Pair) String() string {
 func (*Topology_Pair) ProtoMessage() {}
 
 func (x *Topology_Pair) ProtoReflect() protoreflect.Message {
-	mi := &file_accelfab_v1_node_proto_msgTypes[7]
+	mi := &file_accelfab_v1_node_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -621,7 +776,7 @@ func (x *Topology_Pair) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Topology_Pair.ProtoReflect.Descriptor instead.
 func (*Topology_Pair) Descriptor() ([]byte, []int) {
-	return file_accelfab_v1_node_proto_rawDescGZIP(), []int{3, 2}
+	return file_accelfab_v1_node_proto_rawDescGZIP(), []int{5, 2}
 }
 
 func (x *Topology_Pair) GetDeviceA() string {
@@ -668,7 +823,21 @@ const file_accelfab_v1_node_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tB\x15\xe0A\x02\xfaA\x0f\n" +
 	"\raccelfab/NodeR\x04name\"-\n" +
 	"\x12GetTopologyRequest\x12\x17\n" +
-	"\x04name\x18\x01 \x01(\tB\x03\xe0A\x02R\x04name\"\xc2\x06\n" +
+	"\x04name\x18\x01 \x01(\tB\x03\xe0A\x02R\x04name\"\xad\x01\n" +
+	"\x16CheckPeerAccessRequest\x12)\n" +
+	"\x04name\x18\x01 \x01(\tB\x15\xe0A\x02\xfaA\x0f\n" +
+	"\raccelfab/NodeR\x04name\x123\n" +
+	"\bexporter\x18\x02 \x01(\tB\x17\xe0A\x02\xfaA\x11\n" +
+	"\x0faccelfab/DeviceR\bexporter\x123\n" +
+	"\bimporter\x18\x03 \x01(\tB\x17\xe0A\x02\xfaA\x11\n" +
+	"\x0faccelfab/DeviceR\bimporter\"\xab\x01\n" +
+	"\n" +
+	"PeerAccess\x12\x1f\n" +
+	"\bexporter\x18\x01 \x01(\tB\x03\xe0A\x03R\bexporter\x12\x1f\n" +
+	"\bimporter\x18\x02 \x01(\tB\x03\xe0A\x03R\bimporter\x12!\n" +
+	"\treachable\x18\x03 \x01(\bB\x03\xe0A\x03R\treachable\x12\x17\n" +
+	"\x04path\x18\x04 \x01(\tB\x03\xe0A\x03R\x04path\x12\x1f\n" +
+	"\bobstacle\x18\x05 \x01(\tB\x03\xe0A\x03R\bobstacle\"\xf4\x06\n" +
 	"\x04Node\x12\x17\n" +
 	"\x04name\x18\x01 \x01(\tB\x03\xe0A\bR\x04name\x12\x15\n" +
 	"\x03uid\x18\x02 \x01(\tB\x03\xe0A\x03R\x03uid\x12\x17\n" +
@@ -688,7 +857,8 @@ const file_accelfab_v1_node_proto_rawDesc = "" +
 	"start_time\x18\f \x01(\v2\x1a.google.protobuf.TimestampB\x03\xe0A\x03R\tstartTime\x120\n" +
 	"\x06health\x18\r \x01(\v2\x13.accelfab.v1.HealthB\x03\xe0A\x03R\x06health\x12'\n" +
 	"\fcapabilities\x18\x0e \x03(\tB\x03\xe0A\x03R\fcapabilities\x12&\n" +
-	"\fdevice_count\x18\x0f \x01(\x05B\x03\xe0A\x03R\vdeviceCount\x1a9\n" +
+	"\fdevice_count\x18\x0f \x01(\x05B\x03\xe0A\x03R\vdeviceCount\x120\n" +
+	"\x11descriptor_socket\x18\x10 \x01(\tB\x03\xe0A\x03R\x10descriptorSocket\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"k\n" +
@@ -721,10 +891,11 @@ const file_accelfab_v1_node_proto_rawDesc = "" +
 	"\x05lanes\x18\x03 \x01(\rB\x03\xe0A\x03R\x05lanes\x12&\n" +
 	"\factive_lanes\x18\x04 \x01(\rB\x03\xe0A\x03R\vactiveLanes\x12\"\n" +
 	"\n" +
-	"speed_mbps\x18\x05 \x01(\x04B\x03\xe0A\x03R\tspeedMbps2\xd0\x01\n" +
+	"speed_mbps\x18\x05 \x01(\x04B\x03\xe0A\x03R\tspeedMbps2\xcd\x02\n" +
 	"\vNodeService\x12U\n" +
 	"\aGetNode\x12\x1b.accelfab.v1.GetNodeRequest\x1a\x11.accelfab.v1.Node\"\x1a\x82\xd3\xe4\x93\x02\x14\x12\x12/v1/{name=nodes/*}\x12j\n" +
-	"\vGetTopology\x12\x1f.accelfab.v1.GetTopologyRequest\x1a\x15.accelfab.v1.Topology\"#\x82\xd3\xe4\x93\x02\x1d\x12\x1b/v1/{name=nodes/*/topology}B;Z9github.com/accelfab/accelfab/proto/accelfab/v1;accelfabv1b\x06proto3"
+	"\vGetTopology\x12\x1f.accelfab.v1.GetTopologyRequest\x1a\x15.accelfab.v1.Topology\"#\x82\xd3\xe4\x93\x02\x1d\x12\x1b/v1/{name=nodes/*/topology}\x12{\n" +
+	"\x0fCheckPeerAccess\x12#.accelfab.v1.CheckPeerAccessRequest\x1a\x17.accelfab.v1.PeerAccess\"*\x82\xd3\xe4\x93\x02$\x12\"/v1/{name=nodes/*}:checkPeerAccessB;Z9github.com/accelfab/accelfab/proto/accelfab/v1;accelfabv1b\x06proto3"
 
 var (
 	file_accelfab_v1_node_proto_rawDescOnce sync.Once
@@ -739,41 +910,45 @@ func file_accelfab_v1_node_proto_rawDescGZIP() []byte {
 }
 
 var file_accelfab_v1_node_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_accelfab_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_accelfab_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_accelfab_v1_node_proto_goTypes = []any{
-	(Node_State)(0),               // 0: accelfab.v1.Node.State
-	(*GetNodeRequest)(nil),        // 1: accelfab.v1.GetNodeRequest
-	(*GetTopologyRequest)(nil),    // 2: accelfab.v1.GetTopologyRequest
-	(*Node)(nil),                  // 3: accelfab.v1.Node
-	(*Topology)(nil),              // 4: accelfab.v1.Topology
-	nil,                           // 5: accelfab.v1.Node.LabelsEntry
-	(*Topology_Card)(nil),         // 6: accelfab.v1.Topology.Card
-	(*Topology_Link)(nil),         // 7: accelfab.v1.Topology.Link
-	(*Topology_Pair)(nil),         // 8: accelfab.v1.Topology.Pair
-	(*timestamppb.Timestamp)(nil), // 9: google.protobuf.Timestamp
-	(*Health)(nil),                // 10: accelfab.v1.Health
-	(Port_Class)(0),               // 11: accelfab.v1.Port.Class
-	(*Port_Peer)(nil),             // 12: accelfab.v1.Port.Peer
-	(Port_State)(0),               // 13: accelfab.v1.Port.State
+	(Node_State)(0),                // 0: accelfab.v1.Node.State
+	(*GetNodeRequest)(nil),         // 1: accelfab.v1.GetNodeRequest
+	(*GetTopologyRequest)(nil),     // 2: accelfab.v1.GetTopologyRequest
+	(*CheckPeerAccessRequest)(nil), // 3: accelfab.v1.CheckPeerAccessRequest
+	(*PeerAccess)(nil),             // 4: accelfab.v1.PeerAccess
+	(*Node)(nil),                   // 5: accelfab.v1.Node
+	(*Topology)(nil),               // 6: accelfab.v1.Topology
+	nil,                            // 7: accelfab.v1.Node.LabelsEntry
+	(*Topology_Card)(nil),          // 8: accelfab.v1.Topology.Card
+	(*Topology_Link)(nil),          // 9: accelfab.v1.Topology.Link
+	(*Topology_Pair)(nil),          // 10: accelfab.v1.Topology.Pair
+	(*timestamppb.Timestamp)(nil),  // 11: google.protobuf.Timestamp
+	(*Health)(nil),                 // 12: accelfab.v1.Health
+	(Port_Class)(0),                // 13: accelfab.v1.Port.Class
+	(*Port_Peer)(nil),              // 14: accelfab.v1.Port.Peer
+	(Port_State)(0),                // 15: accelfab.v1.Port.State
 }
 var file_accelfab_v1_node_proto_depIdxs = []int32{
-	9,  // 0: accelfab.v1.Node.create_time:type_name -> google.protobuf.Timestamp
-	5,  // 1: accelfab.v1.Node.labels:type_name -> accelfab.v1.Node.LabelsEntry
+	11, // 0: accelfab.v1.Node.create_time:type_name -> google.protobuf.Timestamp
+	7,  // 1: accelfab.v1.Node.labels:type_name -> accelfab.v1.Node.LabelsEntry
 	0,  // 2: accelfab.v1.Node.state:type_name -> accelfab.v1.Node.State
-	9,  // 3: accelfab.v1.Node.start_time:type_name -> google.protobuf.Timestamp
-	10, // 4: accelfab.v1.Node.health:type_name -> accelfab.v1.Health
-	6,  // 5: accelfab.v1.Topology.cards:type_name -> accelfab.v1.Topology.Card
-	8,  // 6: accelfab.v1.Topology.pairs:type_name -> accelfab.v1.Topology.Pair
-	7,  // 7: accelfab.v1.Topology.Card.ports:type_name -> accelfab.v1.Topology.Link
-	11, // 8: accelfab.v1.Topology.Link.class:type_name -> accelfab.v1.Port.Class
-	12, // 9: accelfab.v1.Topology.Link.peer:type_name -> accelfab.v1.Port.Peer
-	13, // 10: accelfab.v1.Topology.Link.state:type_name -> accelfab.v1.Port.State
+	11, // 3: accelfab.v1.Node.start_time:type_name -> google.protobuf.Timestamp
+	12, // 4: accelfab.v1.Node.health:type_name -> accelfab.v1.Health
+	8,  // 5: accelfab.v1.Topology.cards:type_name -> accelfab.v1.Topology.Card
+	10, // 6: accelfab.v1.Topology.pairs:type_name -> accelfab.v1.Topology.Pair
+	9,  // 7: accelfab.v1.Topology.Card.ports:type_name -> accelfab.v1.Topology.Link
+	13, // 8: accelfab.v1.Topology.Link.class:type_name -> accelfab.v1.Port.Class
+	14, // 9: accelfab.v1.Topology.Link.peer:type_name -> accelfab.v1.Port.Peer
+	15, // 10: accelfab.v1.Topology.Link.state:type_name -> accelfab.v1.Port.State
 	1,  // 11: accelfab.v1.NodeService.GetNode:input_type -> accelfab.v1.GetNodeRequest
 	2,  // 12: accelfab.v1.NodeService.GetTopology:input_type -> accelfab.v1.GetTopologyRequest
-	3,  // 13: accelfab.v1.NodeService.GetNode:output_type -> accelfab.v1.Node
-	4,  // 14: accelfab.v1.NodeService.GetTopology:output_type -> accelfab.v1.Topology
-	13, // [13:15] is the sub-list for method output_type
-	11, // [11:13] is the sub-list for method input_type
+	3,  // 13: accelfab.v1.NodeService.CheckPeerAccess:input_type -> accelfab.v1.CheckPeerAccessRequest
+	5,  // 14: accelfab.v1.NodeService.GetNode:output_type -> accelfab.v1.Node
+	6,  // 15: accelfab.v1.NodeService.GetTopology:output_type -> accelfab.v1.Topology
+	4,  // 16: accelfab.v1.NodeService.CheckPeerAccess:output_type -> accelfab.v1.PeerAccess
+	14, // [14:17] is the sub-list for method output_type
+	11, // [11:14] is the sub-list for method input_type
 	11, // [11:11] is the sub-list for extension type_name
 	11, // [11:11] is the sub-list for extension extendee
 	0,  // [0:11] is the sub-list for field type_name
@@ -792,7 +967,7 @@ func file_accelfab_v1_node_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_accelfab_v1_node_proto_rawDesc), len(file_accelfab_v1_node_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   8,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -19,8 +19,9 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	NodeService_GetNode_FullMethodName     = "/accelfab.v1.NodeService/GetNode"
-	NodeService_GetTopology_FullMethodName = "/accelfab.v1.NodeService/GetTopology"
+	NodeService_GetNode_FullMethodName         = "/accelfab.v1.NodeService/GetNode"
+	NodeService_GetTopology_FullMethodName     = "/accelfab.v1.NodeService/GetTopology"
+	NodeService_CheckPeerAccess_FullMethodName = "/accelfab.v1.NodeService/CheckPeerAccess"
 )
 
 // NodeServiceClient is the client API for NodeService service.
@@ -33,6 +34,9 @@ type NodeServiceClient interface {
 	GetNode(ctx context.Context, in *GetNodeRequest, opts ...grpc.CallOption) (*Node, error)
 	// Reads how the cards of the node are cabled: ports, peers, and lanes between each pair of cards.
 	GetTopology(ctx context.Context, in *GetTopologyRequest, opts ...grpc.CallOption) (*Topology, error)
+	// Says whether one device of the node can reach the memory of another, and what is in the way. The importer
+	// answers: that a device reaches its own memory proves nothing for others.
+	CheckPeerAccess(ctx context.Context, in *CheckPeerAccessRequest, opts ...grpc.CallOption) (*PeerAccess, error)
 }
 
 type nodeServiceClient struct {
@@ -63,6 +67,16 @@ func (c *nodeServiceClient) GetTopology(ctx context.Context, in *GetTopologyRequ
 	return out, nil
 }
 
+func (c *nodeServiceClient) CheckPeerAccess(ctx context.Context, in *CheckPeerAccessRequest, opts ...grpc.CallOption) (*PeerAccess, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PeerAccess)
+	err := c.cc.Invoke(ctx, NodeService_CheckPeerAccess_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // NodeServiceServer is the server API for NodeService service.
 // All implementations must embed UnimplementedNodeServiceServer
 // for forward compatibility.
@@ -73,6 +87,9 @@ type NodeServiceServer interface {
 	GetNode(context.Context, *GetNodeRequest) (*Node, error)
 	// Reads how the cards of the node are cabled: ports, peers, and lanes between each pair of cards.
 	GetTopology(context.Context, *GetTopologyRequest) (*Topology, error)
+	// Says whether one device of the node can reach the memory of another, and what is in the way. The importer
+	// answers: that a device reaches its own memory proves nothing for others.
+	CheckPeerAccess(context.Context, *CheckPeerAccessRequest) (*PeerAccess, error)
 	mustEmbedUnimplementedNodeServiceServer()
 }
 
@@ -88,6 +105,9 @@ func (UnimplementedNodeServiceServer) GetNode(context.Context, *GetNodeRequest) 
 }
 func (UnimplementedNodeServiceServer) GetTopology(context.Context, *GetTopologyRequest) (*Topology, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetTopology not implemented")
+}
+func (UnimplementedNodeServiceServer) CheckPeerAccess(context.Context, *CheckPeerAccessRequest) (*PeerAccess, error) {
+	return nil, status.Error(codes.Unimplemented, "method CheckPeerAccess not implemented")
 }
 func (UnimplementedNodeServiceServer) mustEmbedUnimplementedNodeServiceServer() {}
 func (UnimplementedNodeServiceServer) testEmbeddedByValue()                     {}
@@ -146,6 +166,24 @@ func _NodeService_GetTopology_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _NodeService_CheckPeerAccess_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CheckPeerAccessRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(NodeServiceServer).CheckPeerAccess(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: NodeService_CheckPeerAccess_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(NodeServiceServer).CheckPeerAccess(ctx, req.(*CheckPeerAccessRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // NodeService_ServiceDesc is the grpc.ServiceDesc for NodeService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -160,6 +198,10 @@ var NodeService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetTopology",
 			Handler:    _NodeService_GetTopology_Handler,
+		},
+		{
+			MethodName: "CheckPeerAccess",
+			Handler:    _NodeService_CheckPeerAccess_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

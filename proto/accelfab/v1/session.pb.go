@@ -885,7 +885,9 @@ type Session_Usage struct {
 	// Queue pairs.
 	QueuePairs uint32 `protobuf:"varint,4,opt,name=queue_pairs,json=queuePairs,proto3" json:"queue_pairs,omitempty"`
 	// Sum of the sizes of the buffers, bytes.
-	BufferBytes   uint64 `protobuf:"varint,5,opt,name=buffer_bytes,json=bufferBytes,proto3" json:"buffer_bytes,omitempty"`
+	BufferBytes uint64 `protobuf:"varint,5,opt,name=buffer_bytes,json=bufferBytes,proto3" json:"buffer_bytes,omitempty"`
+	// Exports.
+	MemoryExports uint32 `protobuf:"varint,6,opt,name=memory_exports,json=memoryExports,proto3" json:"memory_exports,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -955,6 +957,13 @@ func (x *Session_Usage) GetBufferBytes() uint64 {
 	return 0
 }
 
+func (x *Session_Usage) GetMemoryExports() uint32 {
+	if x != nil {
+		return x.MemoryExports
+	}
+	return 0
+}
+
 var File_accelfab_v1_session_proto protoreflect.FileDescriptor
 
 const file_accelfab_v1_session_proto_rawDesc = "" +
@@ -996,7 +1005,7 @@ const file_accelfab_v1_session_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tB\x18\xe0A\x02\xfaA\x12\n" +
 	"\x10accelfab/SessionR\x04name\x12\x17\n" +
 	"\x04etag\x18\x02 \x01(\tB\x03\xe0A\x01R\x04etag\x12(\n" +
-	"\rvalidate_only\x18\x03 \x01(\bB\x03\xe0A\x01R\fvalidateOnly\"\xb2\v\n" +
+	"\rvalidate_only\x18\x03 \x01(\bB\x03\xe0A\x01R\fvalidateOnly\"\xde\v\n" +
 	"\aSession\x12\x17\n" +
 	"\x04name\x18\x01 \x01(\tB\x03\xe0A\bR\x04name\x12\x15\n" +
 	"\x03uid\x18\x02 \x01(\tB\x03\xe0A\x03R\x03uid\x12\x17\n" +
@@ -1026,14 +1035,15 @@ const file_accelfab_v1_session_proto_rawDesc = "" +
 	"\bidentity\x18\x01 \x01(\tB\x03\xe0A\x03R\bidentity\x12\x15\n" +
 	"\x03uid\x18\x02 \x01(\rB\x03\xe0A\x03R\x03uid\x12\x15\n" +
 	"\x03gid\x18\x03 \x01(\rB\x03\xe0A\x03R\x03gid\x12\x15\n" +
-	"\x03pid\x18\x04 \x01(\x05B\x03\xe0A\x03R\x03pid\x1a\xd4\x01\n" +
+	"\x03pid\x18\x04 \x01(\x05B\x03\xe0A\x03R\x03pid\x1a\x80\x02\n" +
 	"\x05Usage\x122\n" +
 	"\x12protection_domains\x18\x01 \x01(\rB\x03\xe0A\x03R\x11protectionDomains\x12\x1d\n" +
 	"\abuffers\x18\x02 \x01(\rB\x03\xe0A\x03R\abuffers\x12*\n" +
 	"\x0ememory_regions\x18\x03 \x01(\rB\x03\xe0A\x03R\rmemoryRegions\x12$\n" +
 	"\vqueue_pairs\x18\x04 \x01(\rB\x03\xe0A\x03R\n" +
 	"queuePairs\x12&\n" +
-	"\fbuffer_bytes\x18\x05 \x01(\x04B\x03\xe0A\x03R\vbufferBytes\x1a9\n" +
+	"\fbuffer_bytes\x18\x05 \x01(\x04B\x03\xe0A\x03R\vbufferBytes\x12*\n" +
+	"\x0ememory_exports\x18\x06 \x01(\rB\x03\xe0A\x03R\rmemoryExports\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"S\n" +
