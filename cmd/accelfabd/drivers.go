@@ -3,7 +3,9 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/accelfab/accelfab/device"
@@ -13,7 +15,8 @@ import (
 
 // drivers is the one place that names drivers.
 var drivers = map[string]driver{
-	"soft": softDriver{},
+	"soft":     softDriver{},
+	"soft-nic": nicDriver{},
 }
 
 // A driver opens the devices that a text such as soft:hls-2 stands for.
@@ -25,10 +28,11 @@ type driver interface {
 }
 
 func driverOf(spec string) (driver, error) {
-	name, _, _ := strings.Cut(spec, ":")
+	head, _, _ := strings.Cut(spec, ",")
+	name, _, _ := strings.Cut(head, ":")
 	d, ok := drivers[name]
 	if !ok {
-		return nil, fmt.Errorf("unknown driver %q: this build has soft", name)
+		return nil, fmt.Errorf("unknown driver %q: this build has %s", name, strings.Join(slices.Sorted(maps.Keys(drivers)), " and "))
 	}
 	return d, nil
 }
@@ -69,6 +73,12 @@ func (softDriver) config(spec string, c *Config) (soft.Config, error) {
 	if err != nil {
 		return soft.Config{}, err
 	}
+	return ofNode(cfg, c)
+}
+
+// ofNode puts what is for all software devices of the node into the Config of one.
+func ofNode(cfg soft.Config, c *Config) (soft.Config, error) {
+	var err error
 	cfg.NodeID = c.NodeID
 	if cfg.Networks == nil && c.SoftNetwork != "" {
 		cfg.Networks, err = soft.ParseNetworks(c.SoftNetwork)
@@ -83,8 +93,10 @@ func checkSoftNetwork(c *Config) error {
 	}
 	users := 0
 	for _, spec := range c.Devices {
-		if cfg, err := soft.ParseSpec(spec); err == nil && cfg.Networks == nil {
-			users++
+		for _, parse := range []func(string) (soft.Config, error){soft.ParseSpec, soft.ParseNIC} {
+			if cfg, err := parse(spec); err == nil && cfg.Networks == nil {
+				users++
+			}
 		}
 	}
 	if users > 1 {
@@ -103,11 +115,39 @@ func (d softDriver) open(spec string, c *Config) ([]device.Device, error) {
 	if err != nil {
 		return nil, err
 	}
+	return openSoft(cfg)
+}
+
+func openSoft(cfg soft.Config) ([]device.Device, error) {
 	chassis, err := soft.Open(cfg)
 	if err != nil {
 		return nil, err
 	}
 	return chassis.Devices(), nil
+}
+
+// nicDriver opens host NICs, which import what accelerators export.
+type nicDriver struct{}
+
+func (nicDriver) config(spec string, c *Config) (soft.Config, error) {
+	cfg, err := soft.ParseNIC(spec)
+	if err != nil {
+		return cfg, err
+	}
+	return ofNode(cfg, c)
+}
+
+func (d nicDriver) check(spec string, c *Config) error {
+	_, err := d.config(spec, c)
+	return err
+}
+
+func (d nicDriver) open(spec string, c *Config) ([]device.Device, error) {
+	cfg, err := d.config(spec, c)
+	if err != nil {
+		return nil, err
+	}
+	return openSoft(cfg)
 }
 
 // withTopology puts the path of an operator's map in the place of the built-in

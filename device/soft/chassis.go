@@ -20,9 +20,12 @@ const (
 	defaultRest   = 30 * time.Second
 )
 
-// Config says what chassis to make. Only Map is needed.
+// Config says what chassis to make. Only Map is needed, or NICPorts.
 type Config struct {
 	Map *topology.Map
+	// NICPorts, if not 0, makes a host NIC with so many ports in the place of a
+	// chassis: it has no map, and exports nothing.
+	NICPorts int
 	// Name is the front of the device ids and sets several chassis of one node
 	// apart. "" means "soft".
 	Name string
@@ -84,6 +87,9 @@ func checkMemory(n uint64) error {
 
 // complete checks a Config and fills in what is zero.
 func (cfg *Config) complete() error {
+	if cfg.NICPorts > 0 {
+		cfg.Map = nicMap(cfg.NICPorts)
+	}
 	if cfg.Map == nil {
 		return errors.New("no port map")
 	}
@@ -134,6 +140,9 @@ func (cfg *Config) complete() error {
 	lower(&cfg.Limits.RDAtomic, defaultLimits.RDAtomic)
 	lower(&cfg.Limits.MaxMTU, defaultLimits.MaxMTU)
 	cfg.Limits.ExportPage = defaultLimits.ExportPage
+	if cfg.NICPorts > 0 {
+		cfg.Limits.ExportPage = 0
+	}
 	return nil
 }
 
@@ -164,6 +173,7 @@ func lower[N int | uint64 | ib.MTU](n *N, limit N) {
 
 // Chassis is a number of cards that are cabled to each other.
 type Chassis struct {
+	wiring    *topology.Map
 	addresses addresses
 	cards     []*card
 }
@@ -173,7 +183,7 @@ func Open(cfg Config) (*Chassis, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, fmt.Errorf("software chassis: %w", err)
 	}
-	ch := &Chassis{}
+	ch := &Chassis{wiring: cfg.Map}
 	for module := range cfg.Map.Cards {
 		c, err := newCard(ch, &cfg, module)
 		if err != nil {
@@ -322,7 +332,7 @@ func cardInfo(cfg *Config, module int) device.Info {
 	if model == "" {
 		model = "software"
 	}
-	return device.Info{
+	info := device.Info{
 		ID:           fmt.Sprintf("%s-%d", cfg.Name, module),
 		Driver:       "soft",
 		Model:        model,
@@ -336,6 +346,10 @@ func cardInfo(cfg *Config, module int) device.Info {
 		Limits:       cfg.Limits,
 		Capabilities: capabilities(cfg),
 	}
+	if cfg.NICPorts > 0 {
+		return nicInfo(cfg, info, sum[:])
+	}
+	return info
 }
 
 func capabilities(cfg *Config) []device.Capability {

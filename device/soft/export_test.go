@@ -265,3 +265,103 @@ func TestMoveLeavesZeros(t *testing.T) {
 		}
 	}
 }
+
+// openNIC makes a NIC that is closed with the test.
+func openNIC(t testing.TB, dir, spec string) *card {
+	t.Helper()
+	cfg, err := ParseNIC(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.LockDir = dir
+	ch, err := Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ch.Close() })
+	return ch.cards[0]
+}
+
+// TestNIC takes the whole path: another node writes through a NIC into memory of
+// an accelerator beside it.
+func TestNIC(t *testing.T) {
+	dir := t.TempDir()
+	exporter := openChassis(t, dir, "soft:hls-2,cards=1,memory=1MiB").cards[0]
+	far := openChassis(t, dir, "soft:hls-2,cards=1,memory=1MiB,name=far").cards[0]
+	nic := openNIC(t, dir, "soft-nic:mlx,import=pinned,memory=1MiB")
+	ctx := context.Background()
+	info := nic.Info()
+	if info.ID != "mlx" || info.Driver != "soft-nic" || info.Ports != 2 || info.Limits.ExportPage != 0 || info.Topology != "" ||
+		!slices.Contains(info.Capabilities, device.CapImport) || slices.Contains(info.Capabilities, device.CapDynamic) ||
+		slices.Contains(info.Capabilities, device.CapExport) || slices.Contains(info.Capabilities, device.CapMove) {
+		t.Errorf("info %+v", info)
+	}
+	for n := range 2 {
+		if p, err := nic.Port(ctx, n); err != nil || p.Class != device.PortScaleOut || p.State != device.PortActive || p.IBPort != uint32(n+1) {
+			t.Errorf("port %+v, %v", p, err)
+		}
+	}
+	const size = 1 << 16
+	buf, x := exportOf(t, exporter, size)
+	for port := range 2 { // whichever port is used (case D04)
+		w := wire{newEnd(t, far, scaleOut(t, far), size), newEnd(t, nic, port, 4096)}
+		connect(t, w.far, w.near, ib.MTU4096)
+		r := w.near.imports(openExport(t, exporter, x.UID), size)
+		want := w.far.fill(uint64(port))
+		w.far.post(w.write(r, size))
+		w.far.succeed(1)
+		got := make([]byte, size)
+		if err := exporter.ReadMemory(ctx, buf.Address, got); err != nil || !bytes.Equal(got, want) {
+			t.Fatalf("through port %d: the accelerator's memory differs (%v)", port, err)
+		}
+		if err := nic.SetPort(ctx, port, false); err != nil { // the other must do
+			t.Fatal(err)
+		}
+	}
+	if _, err := exporter.MoveBuffer(ctx, buf.UID); !errors.Is(err, device.ErrBusy) || !strings.Contains(err.Error(), `pinned by ["mlx"]`) {
+		t.Errorf("a move of pinned memory: %v", err)
+	}
+	for call, err := range map[string]error{
+		"CreateExport": func() error {
+			_, err := nic.CreateExport(ctx, device.ExportSpec{UID: newUID(), Length: 4096})
+			return err
+		}(),
+		"MoveBuffer": func() error { _, err := nic.MoveBuffer(ctx, newUID()); return err }(),
+	} {
+		if !errors.Is(err, errors.ErrUnsupported) {
+			t.Errorf("%s of a NIC: %v", call, err)
+		}
+	}
+}
+
+func TestParseNIC(t *testing.T) {
+	for spec, want := range map[string]string{
+		"soft-nic":                   "",
+		"soft-nic:a,p2p=off":         "",
+		"soft-nic,segment=64KiB":     "",
+		"soft-nic:":                  "a software NIC is written as",
+		"soft-nic:A":                 "lower-case letters",
+		"soft-nic,ports=0":           "a number from 1 to 8",
+		"soft-nic,ports=1,ports=2":   "ports is given twice",
+		"soft-nic,import=some":       "dynamic, pinned or none",
+		"soft-nic,p2p=maybe":         "on or off",
+		"soft-nic,segment=100":       "a multiple of 4096",
+		"soft-nic,bar=1MiB":          `unknown option "bar"`,
+		"soft-nic,memory=1":          "from 4096",
+		"soft-nicer":                 "a software NIC is written as",
+		"soft-nic,network=127.0.0.1": "",
+	} {
+		if _, err := ParseNIC(spec); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want %q", spec, err, want)
+		}
+	}
+	for spec, want := range map[string]string{
+		"soft:hls-2,bar=1":                          "at least 4096",
+		"soft:hls-2,bar=64MiB,import=none,p2p=on":   "",
+		"soft:hls-2,import=dynamic,segment=2097152": "",
+	} {
+		if _, err := ParseSpec(spec); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want %q", spec, err, want)
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/accelfab/accelfab/device"
+	"github.com/accelfab/accelfab/device/topology"
 )
 
 // An ImportKind says how a card attaches to memory of another one.
@@ -203,7 +204,8 @@ func (c *card) PeerAccess(ctx context.Context, exporter string) (device.PeerAcce
 	return access, nil
 }
 
-// reach says whether there is a way over the bus to memory of another card.
+// reach says whether there is a way over the bus to memory of another card, by the
+// rules of the port maps of both, the exporter's first.
 func (c *card) reach(from *card) device.PeerAccess {
 	access := device.PeerAccess{Exporter: from.info.ID, Importer: c.info.ID, Reachable: true}
 	switch {
@@ -216,5 +218,29 @@ func (c *card) reach(from *card) device.PeerAccess {
 	default:
 		access.Reachable, access.Obstacle = false, "it is a device of another node"
 	}
+	if !access.Reachable || c == from {
+		return access
+	}
+	for _, ch := range []*Chassis{from.chassis, c.chassis} {
+		rule, ok := ch.wiring.PeerRule(ch.peerDevice(c), ch.peerDevice(from))
+		switch {
+		case !ok:
+			continue
+		case rule.Obstacle != "":
+			access.Reachable, access.Path, access.Obstacle = false, "", rule.Obstacle
+		default:
+			access.Path = rule.Path
+		}
+		break
+	}
 	return access
+}
+
+// peerDevice names a card as the rules of the chassis' map do.
+func (ch *Chassis) peerDevice(c *card) topology.PeerDevice {
+	d := topology.PeerDevice{Card: -1, ID: c.info.ID}
+	if c.chassis == ch {
+		d.Card = c.info.ModuleID
+	}
+	return d
 }

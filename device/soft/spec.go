@@ -11,11 +11,15 @@ import (
 // ParseSpec reads the text that names a chassis:
 //
 //	soft:TOPOLOGY[,cards=N][,memory=SIZE][,name=NAME][,network=ITEM[+ITEM...]]
+//	     [,bar=SIZE][,import=KIND][,p2p=off][,segment=SIZE]
 //
 // TOPOLOGY is a built-in port map ("hls-2") or, with a slash in it, the path of
 // a map file. SIZE is a number of bytes, or one with KiB, MiB, GiB or TiB behind
-// it, and is for each card. ITEMs are as ParseNetworks reads them. The other
-// fields of the Config are left zero.
+// it, and is for each card. ITEMs are as ParseNetworks reads them. bar is how much
+// of a card's memory other devices reach over the bus. KIND is dynamic, pinned or
+// none: what a card is as an importer; segment is the largest piece it takes, and
+// p2p=off says that it reaches nothing but host memory. What the text does not
+// name has its default.
 func ParseSpec(spec string) (Config, error) {
 	var cfg Config
 	rest, ok := strings.CutPrefix(spec, "soft:")
@@ -35,24 +39,29 @@ func ParseSpec(spec string) (Config, error) {
 	if err != nil {
 		return cfg, fmt.Errorf("device %q: %w", spec, err)
 	}
+	return cfg, cfg.options(spec, options, cfg.set)
+}
+
+// options hands the options of a text to set, each of which is KEY=VALUE.
+func (cfg *Config) options(spec, options string, set func(key, value string) error) error {
 	if options == "" {
-		return cfg, nil
+		return nil
 	}
 	seen := map[string]bool{}
 	for option := range strings.SplitSeq(options, ",") {
 		key, value, ok := strings.Cut(option, "=")
 		if !ok || value == "" {
-			return cfg, fmt.Errorf("device %q: option %q: write KEY=VALUE", spec, option)
+			return fmt.Errorf("device %q: option %q: write KEY=VALUE", spec, option)
 		}
 		if seen[key] {
-			return cfg, fmt.Errorf("device %q: %s is given twice", spec, key)
+			return fmt.Errorf("device %q: %s is given twice", spec, key)
 		}
 		seen[key] = true
-		if err := cfg.set(key, value); err != nil {
-			return cfg, fmt.Errorf("device %q: %w", spec, err)
+		if err := set(key, value); err != nil {
+			return fmt.Errorf("device %q: %w", spec, err)
 		}
 	}
-	return cfg, nil
+	return nil
 }
 
 func (cfg *Config) set(key, value string) error {
@@ -74,8 +83,28 @@ func (cfg *Config) set(key, value string) error {
 		if cfg.Networks, err = ParseNetworks(value); err != nil {
 			return fmt.Errorf("network=%s: %w", value, err)
 		}
+	case "bar":
+		if cfg.ApertureBytes, err = parseSize(value); err != nil {
+			return fmt.Errorf("bar=%s: %w", value, err)
+		}
+		if cfg.ApertureBytes < pageSize {
+			return fmt.Errorf("bar=%s: at least %d bytes", value, pageSize)
+		}
+	case "import":
+		cfg.Import = ImportKind(value)
+		return cfg.completeImport()
+	case "p2p":
+		if value != "on" && value != "off" {
+			return fmt.Errorf("p2p=%s: on or off", value)
+		}
+		cfg.NoPeerToPeer = value == "off"
+	case "segment":
+		if cfg.LargestSegment, err = parseSize(value); err != nil {
+			return fmt.Errorf("segment=%s: %w", value, err)
+		}
+		return cfg.completeImport()
 	default:
-		return fmt.Errorf("unknown option %q: the options are cards, memory, name and network", key)
+		return fmt.Errorf("unknown option %q: the options are cards, memory, name, network, bar, import, p2p and segment", key)
 	}
 	return nil
 }

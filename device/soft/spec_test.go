@@ -28,7 +28,7 @@ func TestParseSpec(t *testing.T) {
 		{"soft:hls-2,memory=99999999999999TiB", "memory=9999"},
 		{"soft:hls-2,network=10.0.0.1+10.0.0.1", "network=10.0.0.1+10.0.0.1: network 10.0.0.1: is given twice"},
 		{"soft:hls-2,name=A", `name "A"`},
-		{"soft:hls-2,colour=red", "the options are cards, memory, name and network"},
+		{"soft:hls-2,colour=red", "the options are cards, memory, name, network, bar"},
 	} {
 		if _, err := ParseSpec(c.spec); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: error %v, want one with %q", c.spec, err, c.want)

@@ -61,6 +61,7 @@ func (m *Map) check(source string) error {
 		f.add(-1, -1, "name %q: use up to 63 of a-z, 0-9, '.', '_' and '-', a letter or digit first", m.Name)
 	}
 	m.checkShape(f)
+	m.checkPeerAccess(f)
 	if len(f.list) > 0 {
 		return errors.Join(f.list...) // peers cannot be followed
 	}

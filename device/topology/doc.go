@@ -43,11 +43,18 @@
 //	cards:                     # numbered from 0 without gap
 //	  - {card: 0, ports: 1:0 1:2 SO NC}
 //	  - {card: 1, ports: 0:0 SO 0:1 NC}
+//	peerAccess:                # optional: who reaches whose memory over the bus
+//	  - {importer: soft-nic, exporter: "*", path: PCIe switch 03:00.0}
+//	  - {importer: "1", exporter: "0", obstacle: "ACS of root port 00:01.0"}
 //
 // The cells of ports are, for port 0, 1, 2 and on, "CARD:PORT" for the port at
 // the other end of the cable, "CARD" if that port has the same number, "SO" for
 // scale-out, "NC" for not connected and "IN" for an internal port whose peer is
-// not known. A [Map] marshals to this form in YAML and in JSON, so that what is
+// not known. peerAccess is for who exports and imports memory: importer and
+// exporter are the module id of a card of the map, the id of any device of the
+// node, or "*"; path says how the importer reaches the exporter, obstacle why it
+// does not. The first rule that fits counts, and what none speaks of has nothing
+// in its way. A [Map] marshals to this form in YAML and in JSON, so that what is
 // printed can be loaded again. [Load] also takes the JSON file that HCL reads
 // its port mapping from (HCL_NICS).
 package topology

@@ -35,6 +35,14 @@ type mapFile struct {
 	PortSpeedMbps uint32     `yaml:"portSpeedMbps,omitempty" json:"portSpeedMbps,omitempty"`
 	Expect        expectFile `yaml:"expect,omitempty" json:"expect,omitzero"`
 	Cards         []cardFile `yaml:"cards" json:"cards"`
+	PeerAccess    []peerFile `yaml:"peerAccess,omitempty" json:"peerAccess,omitempty"`
+}
+
+type peerFile struct {
+	Importer string `yaml:"importer" json:"importer"`
+	Exporter string `yaml:"exporter" json:"exporter"`
+	Path     string `yaml:"path,omitempty" json:"path,omitempty"`
+	Obstacle string `yaml:"obstacle,omitempty" json:"obstacle,omitempty"`
 }
 
 type expectFile struct {
@@ -170,6 +178,9 @@ func (file *mapFile) toMap(f *faults) *Map {
 		}
 		m.Cards = append(m.Cards, c)
 	}
+	for _, r := range file.PeerAccess {
+		m.PeerAccess = append(m.PeerAccess, PeerRule(r))
+	}
 	return m
 }
 
@@ -231,6 +242,9 @@ func (m *Map) toFile() *mapFile {
 			}
 		}
 		file.Cards[i] = cardFile{Card: &c.Number, Ports: strings.Join(cells, " ")}
+	}
+	for _, r := range m.PeerAccess {
+		file.PeerAccess = append(file.PeerAccess, peerFile(r))
 	}
 	return file
 }

@@ -61,6 +61,9 @@ type Map struct {
 	PortSpeedMbps uint32 // of one port, in Mbit/s; 0 if not known
 	Expect        Expect
 	Cards         []Card // by Number, without gap
+	// PeerAccess says who reaches whose memory over the bus of the machine, the
+	// first rule that fits. What no rule speaks of has nothing in its way.
+	PeerAccess []PeerRule
 }
 
 // A Lane is one cable between two cards, seen from the first.
@@ -160,7 +163,8 @@ func (m *Map) Islands() [][]int {
 }
 
 // Truncate returns the map of the first n cards, 1 to len(m.Cards). Their
-// internal ports to other cards become NotConnected; m does not change.
+// internal ports to other cards become NotConnected, and the rules of PeerAccess
+// that name others are left out; m does not change.
 func (m *Map) Truncate(n int) (*Map, error) {
 	if n < 1 || n > len(m.Cards) {
 		return nil, fmt.Errorf("topology %s: %d cards asked: it has 1 to %d", m.Name, n, len(m.Cards))
@@ -176,6 +180,7 @@ func (m *Map) Truncate(n int) (*Map, error) {
 		}
 		t.Cards[i] = c
 	}
+	t.PeerAccess = m.peerAccessOf(n)
 	if n < len(m.Cards) {
 		t.Expect.Internal = 0
 	}
