@@ -173,8 +173,10 @@ func (e *end) toRTR(peer *end, qpn ib.QPN) device.ToRTR {
 	}
 }
 
+// toRTS gives up after seconds: a busy machine may hold an answer back for as
+// long as the usual half second.
 func toRTS() device.ToRTS {
-	return device.ToRTS{PSN: firstPSN, Timeout: 14, RetryCount: 7, RNRRetry: 7, MaxRDAtomic: 1}
+	return device.ToRTS{PSN: firstPSN, Timeout: 17, RetryCount: 7, RNRRetry: 7, MaxRDAtomic: 1}
 }
 
 // connect makes a queue pair at each end and takes both to RTS.

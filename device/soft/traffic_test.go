@@ -101,7 +101,7 @@ func connect(t testing.TB, a, b *end, mtu ib.MTU) {
 	for _, e := range []struct{ self, other *end }{{a, b}, {b, a}} {
 		r := e.self.ModifyQueuePairs(context.Background(), []device.QueuePairChange{{UID: e.self.qp.UID, Steps: []device.Transition{
 			e.self.rtr(e.other, mtu),
-			device.ToRTS{PSN: 0xfffff0, Timeout: 14, RetryCount: 7, RNRRetry: 7, MaxRDAtomic: 8},
+			device.ToRTS{PSN: 0xfffff0, Timeout: 17, RetryCount: 7, RNRRetry: 7, MaxRDAtomic: 8},
 		}}})[0]
 		if r.Err != nil {
 			t.Fatal(r.Err)
