@@ -58,36 +58,45 @@ func Start(t testing.TB, netns, link, file string) (stop func()) {
 	return func() {
 		// On a busy machine tcpdump is behind what has passed.
 		behind, deadline := true, time.After(time.Minute)
+		last, same := -1, 0
 		for ask := time.NewTicker(20 * time.Millisecond); behind; {
 			select {
 			case <-ask.C:
 				cmd.Process.Signal(syscall.SIGUSR1)
 			case line, more := <-counts:
-				behind = more && !caughtUp(line)
+				captured, all, ok := counted(line)
+				if same++; captured != last {
+					same = 0
+				}
+				if ok {
+					last = captured
+				}
+				// What came before its filter was in place never counts as captured.
+				behind = more && !(ok && (all || same >= 5))
 			case <-deadline:
 				t.Error("tcpdump does not catch up")
 				behind = false
 			}
 		}
 		cmd.Process.Signal(syscall.SIGINT)
-		var last strings.Builder
+		var end strings.Builder
 		for line := range counts {
-			last.WriteString(line)
+			end.WriteString(line)
 		}
 		cmd.Wait()
-		if !strings.Contains(last.String(), "\n0 packets dropped by kernel") {
-			t.Logf("tcpdump: %s", last.String())
+		if !strings.Contains(end.String(), "\n0 packets dropped by kernel") {
+			t.Logf("tcpdump: %s", end.String())
 		}
 	}
 }
 
-// caughtUp reports whether tcpdump has taken in all that it has seen, by a line
-// that it writes when it is asked.
-func caughtUp(line string) bool {
-	var captured, received, dropped int
-	_, counted, _ := strings.Cut(strings.ReplaceAll(line, "packets", "packet"), ": ")
-	_, err := fmt.Sscanf(counted, "%d packet captured, %d packet received by filter, %d packet dropped", &captured, &received, &dropped)
-	return err == nil && captured+dropped >= received
+// counted reads a line that tcpdump writes when it is asked: how many packets it
+// has captured, and whether these are all that it has seen.
+func counted(line string) (captured int, all, ok bool) {
+	var received, dropped int
+	_, counts, _ := strings.Cut(strings.ReplaceAll(line, "packets", "packet"), ": ")
+	_, err := fmt.Sscanf(counts, "%d packet captured, %d packet received by filter, %d packet dropped", &captured, &received, &dropped)
+	return captured, captured+dropped >= received, err == nil
 }
 
 // Packets gives the IP packets of a classic pcap file of Ethernet frames.
