@@ -1,17 +1,12 @@
 package softroce
 
 import (
-	"bufio"
 	"bytes"
 	"context"
-	"encoding/base64"
 	"fmt"
-	"io"
 	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
-	"regexp"
 	"runtime"
 	"strconv"
 	"strings"
@@ -20,13 +15,10 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/accelfab/accelfab/test/daemon"
 )
 
-// The two ends of the bridge. The link-local addresses are what Linux makes of
-// the hardware addresses.
+// The two ends of the bridge.
 const (
 	ourAddress, ourAddress6   = "10.77.0.1", "fd77::1"
 	peerAddress, peerAddress6 = "10.77.0.11", "fd77::11"
@@ -83,7 +75,8 @@ func thePeer(t *testing.T, mtu int) *peer {
 	return shared
 }
 
-// boot starts the machine and waits until it answers.
+// boot starts the machine and waits until it answers. What it gives is to be
+// closed also with an error.
 func boot() (p *peer, skip string, err error) {
 	if os.Getuid() != 0 {
 		return nil, "needs root, to make network namespaces", nil
@@ -104,13 +97,8 @@ func boot() (p *peer, skip string, err error) {
 
 	removeLeftovers()
 	p = &peer{netns: fmt.Sprintf("%s%d-%d", netnsPrefix, os.Getpid(), rand.IntN(1000)), exited: make(chan struct{})}
-	defer func() {
-		if err != nil {
-			p.close()
-		}
-	}()
 	if err := run("ip", "netns", "add", p.netns); err != nil {
-		return nil, "", err
+		return p, "", err
 	}
 	for _, args := range [][]string{
 		{"link", "set", "lo", "up"},
@@ -123,12 +111,12 @@ func boot() (p *peer, skip string, err error) {
 		{"link", "set", "br0", "mtu", strconv.Itoa(largeMTU), "up"},
 	} {
 		if err := run("ip", append([]string{"-n", p.netns}, args...)...); err != nil {
-			return nil, "", err
+			return p, "", err
 		}
 	}
 	// What leaves the bridge is what would be on a wire.
 	if err := run("ip", "netns", "exec", p.netns, "ethtool", "-K", "br0", "tx-udp-segmentation", "off"); err != nil {
-		return nil, "", err
+		return p, "", err
 	}
 	return p, "", p.startMachine(dir)
 }
@@ -201,111 +189,6 @@ func (p *peer) setMTU(t *testing.T, mtu int) {
 			t.Fatal(err)
 		}
 	}
-}
-
-// shell runs a script in the machine and gives what it wrote and its status.
-func (p *peer) shell(t *testing.T, script string) (out string, status int) {
-	t.Helper()
-	c := p.command(t, script)
-	return c.finish(t)
-}
-
-// command is a script that runs in the machine. Writes go to its standard input.
-type command struct {
-	net.Conn
-	lines *bufio.Reader
-}
-
-// command starts a script in the machine.
-func (p *peer) command(t *testing.T, script string) *command {
-	t.Helper()
-	conn, err := p.dial(peerAddress + ":9999")
-	if err != nil {
-		t.Fatalf("the machine does not answer: %v\n%s", err, &p.console)
-	}
-	t.Cleanup(func() { conn.Close() })
-	conn.SetDeadline(time.Now().Add(commandLimit))
-	if _, err := fmt.Fprintln(conn, base64.StdEncoding.EncodeToString([]byte(script))); err != nil {
-		t.Fatal(err)
-	}
-	return &command{conn, bufio.NewReader(conn)}
-}
-
-var statusLine = regexp.MustCompile(`(?m)^status (\d+)\n\z`)
-
-// finish waits until the script ends.
-func (c *command) finish(t *testing.T) (out string, status int) {
-	t.Helper()
-	b, err := io.ReadAll(c.lines)
-	c.Close()
-	at := statusLine.FindSubmatchIndex(b)
-	if at == nil {
-		t.Fatalf("the machine broke off: %v\n%s", err, b)
-	}
-	status, _ = strconv.Atoi(string(b[at[2]:at[3]]))
-	return string(b[:at[0]]), status
-}
-
-// dial connects from within the namespace.
-func (p *peer) dial(address string) (conn net.Conn, err error) {
-	p.inside(func() { conn, err = net.DialTimeout("tcp", address, 10*time.Second) })
-	return conn, err
-}
-
-// listen listens within the namespace.
-func (p *peer) listen(address string) (l net.Listener, err error) {
-	p.inside(func() { l, err = net.Listen("tcp", address) })
-	return l, err
-}
-
-// inside calls f on a thread of the namespace. A socket belongs to the namespace
-// in which it was made.
-func (p *peer) inside(f func()) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread() // for good: the thread ends with the goroutine
-		ns, err := os.Open("/var/run/netns/" + p.netns)
-		if err != nil {
-			panic(err)
-		}
-		defer ns.Close()
-		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
-			panic(err)
-		}
-		f()
-	}()
-	<-done
-}
-
-const netnsPrefix = "afroce"
-
-// removeLeftovers ends what tests that were killed have left: what runs in
-// namespaces whose names say that their maker is no more.
-func removeLeftovers() {
-	entries, _ := os.ReadDir("/var/run/netns")
-	for _, e := range entries {
-		maker, _, _ := strings.Cut(strings.TrimPrefix(e.Name(), netnsPrefix), "-")
-		pid, err := strconv.Atoi(maker)
-		if err != nil || !strings.HasPrefix(e.Name(), netnsPrefix) || syscall.Kill(pid, 0) != syscall.ESRCH {
-			continue
-		}
-		out, _ := exec.Command("ip", "netns", "pids", e.Name()).Output()
-		for _, field := range strings.Fields(string(out)) {
-			if pid, err := strconv.Atoi(field); err == nil {
-				syscall.Kill(pid, syscall.SIGKILL)
-			}
-		}
-		run("ip", "netns", "del", e.Name())
-	}
-}
-
-// run runs a program that says nothing if it succeeds.
-func run(name string, args ...string) error {
-	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
-		return fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, out)
-	}
-	return nil
 }
 
 // console holds what the machine has written on its console.

@@ -159,29 +159,44 @@ var usecPerIter = regexp.MustCompile(` = ([0-9.]+) usec/iter`)
 func (e exchange) once(t *testing.T, p *peer, d *daemon.Daemon, pathMTU int) (took string, err error) {
 	t.Helper()
 	flags := e.flags(pathMTU)
-	ours := append([]string{"pingpong", e.kind}, flags...)
-	linux := fmt.Sprintf("ibv_%s_pingpong %s", e.kind, strings.Join(flags, " "))
-	var out, ourOut string
-	var status int
-	var ourErr error
-	if e.linuxServes {
-		c := p.serve(t, limited(linux))
-		ourOut, ourErr = accelfab(t, p, d, append(ours, peerAddress)...).wait()
-		out, status = c.finish(t)
+	m := meet(t, p, d, e.linuxServes, limited(fmt.Sprintf("ibv_%s_pingpong %s", e.kind, strings.Join(flags, " "))), append([]string{"pingpong", e.kind}, flags...))
+	if m.status != 0 || m.err != nil {
+		return "", fmt.Errorf("%v", m)
+	}
+	us := usecPerIter.FindStringSubmatch(m.linux)
+	if us == nil {
+		return "", fmt.Errorf("Linux ended well and said:\n%s", m.linux)
+	}
+	return us[1], nil
+}
+
+// meeting is how a program of Linux and ours have ended.
+type meeting struct {
+	linux  string // what it said
+	status int
+	we     string
+	err    error
+}
+
+func (m meeting) String() string {
+	return fmt.Sprintf("Linux ended with status %d:\n%swe ended with %v:\n%s", m.status, m.linux, m.err, m.we)
+}
+
+// meet runs a command of Linux and one of ours, the server first. The client's
+// gets the server's address.
+func meet(t *testing.T, p *peer, d *daemon.Daemon, linuxServes bool, linux string, ours []string) (m meeting) {
+	t.Helper()
+	if linuxServes {
+		c := p.serve(t, linux)
+		m.we, m.err = accelfab(t, p, d, append(ours, peerAddress)...).wait()
+		m.linux, m.status = c.finish(t)
 	} else {
 		a := accelfab(t, p, d, ours...)
 		a.waitListening(t, p)
-		out, status = p.shell(t, limited(linux+" "+ourAddress))
-		ourOut, ourErr = a.wait()
+		m.linux, m.status = p.shell(t, linux+" "+ourAddress)
+		m.we, m.err = a.wait()
 	}
-	if status != 0 || ourErr != nil {
-		return "", fmt.Errorf("Linux ended with status %d:\n%swe ended with %v:\n%s", status, out, ourErr, ourOut)
-	}
-	m := usecPerIter.FindStringSubmatch(out)
-	if m == nil {
-		return "", fmt.Errorf("Linux ended well and said:\n%s", out)
-	}
-	return m[1], nil
+	return m
 }
 
 // startDaemon runs accelfabd at our end of the bridge.

@@ -36,30 +36,15 @@ func TestWrongFlags(t *testing.T) {
 			t.Run(c.name+" "+e.role(), func(t *testing.T) {
 				r := row{program, e.role(), "4096", "", c.name, ""}
 				defer func() { record(t, r) }()
-				var out, ourOut string
-				var status int
-				var ourErr error
-				if linuxServes {
-					server := p.serve(t, "timeout 5 "+c.linux)
-					ourOut, ourErr = accelfab(t, p, d, append([]string{"pingpong"}, strings.Fields(c.ours+" "+peerAddress)...)...).wait()
-					out, status = server.finish(t)
-				} else {
-					a := accelfab(t, p, d, append([]string{"pingpong"}, strings.Fields(c.ours)...)...)
-					a.waitListening(t, p)
-					out, status = p.shell(t, "timeout 5 "+c.linux+" "+ourAddress)
-					ourOut, ourErr = a.wait()
+				m := meet(t, p, d, linuxServes, "timeout 5 "+c.linux, append([]string{"pingpong"}, strings.Fields(c.ours)...))
+				if m.status == 0 || m.err == nil || !strings.Contains(m.we, "accelfab: ") {
+					t.Error("want both to fail, with words")
 				}
-				if status == 0 || strings.Contains(out, "Segmentation") {
-					t.Errorf("Linux ended with status %d:\n%s", status, out)
-				}
+				t.Log(m)
 				r.result = "ok, fails with words, the next one is served"
-				if status == statusTerminated { // what we refused is not for it to see
+				if m.status == statusTerminated { // what we refused is not for it to see
 					r.result = "ok, we fail with words and it waits on, the next one is served"
 				}
-				if ourErr == nil || !strings.Contains(ourOut, "accelfab: ") {
-					t.Errorf("we ended with %v and say:\n%s", ourErr, ourOut)
-				}
-				t.Logf("Linux, status %d:\n%swe, %v:\n%s", status, out, ourErr, ourOut)
 				servesTheNext(t, p, d)
 			})
 		}
