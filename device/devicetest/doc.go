@@ -9,6 +9,11 @@
 // move the bytes or say why not. What a driver has no capability for is not
 // asked of it.
 //
+// RunExports does the same with Peers: an exporter, an importer and a device
+// elsewhere. It holds them to what becomes of memory that others reach: register,
+// read and write through the attachment, detach and close in every order, revoke,
+// move, reset and close while it is in use.
+//
 // Failing stands before any device and strikes at the nth call, so that a test
 // can walk through every point at which its subject or its device may fail:
 //

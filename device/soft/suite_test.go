@@ -42,3 +42,27 @@ func notConnected(c *card) int {
 	}
 	return -1
 }
+
+// TestExports holds chassis and NICs to the rules of exporters and importers.
+func TestExports(t *testing.T) {
+	open := func(importer func(dir string, near *Chassis) *card) func(t *testing.T) devicetest.Peers {
+		return func(t *testing.T) devicetest.Peers {
+			dir := t.TempDir()
+			near, far := openChassis(t, dir, testSpec), openChassis(t, dir, "soft:hls-2,cards=1,memory=64MiB,name=far").cards[0]
+			c := importer(dir, near)
+			return devicetest.Peers{Exporter: near.cards[0], Importer: c, Remote: far, PortImporter: scaleOut(t, c), PortRemote: scaleOut(t, far)}
+		}
+	}
+	t.Run("NIC", func(t *testing.T) {
+		devicetest.RunExports(t, open(func(dir string, _ *Chassis) *card { return openNIC(t, dir, "soft-nic") }))
+	})
+	t.Run("pinning NIC", func(t *testing.T) {
+		devicetest.RunExports(t, open(func(dir string, _ *Chassis) *card { return openNIC(t, dir, "soft-nic,import=pinned") }))
+	})
+	t.Run("neighbour", func(t *testing.T) {
+		devicetest.RunExports(t, open(func(_ string, near *Chassis) *card { return near.cards[1] }))
+	})
+	t.Run("itself", func(t *testing.T) {
+		devicetest.RunExports(t, open(func(_ string, near *Chassis) *card { return near.cards[0] }))
+	})
+}
