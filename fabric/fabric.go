@@ -56,7 +56,7 @@ type Fabric struct {
 	pending  []entry   // for the keeper
 	pendDue  chan struct{}
 	uploads  uploads
-	refusals map[string]*refusal // of descriptors, by identity
+	refusals map[string]*refusal // of descriptors, by identity and kind
 	sweepDue chan struct{}       // exports are worth a look
 }
 

@@ -217,14 +217,14 @@ func (c Caller) process() string {
 	return fmt.Sprintf("%s, pid %d", c.Identity, c.PID)
 }
 
-// refusal bounds what one identity can write into the journal.
+// refusal bounds what one identity can write into the journal of one kind.
 type refusal struct {
 	next   time.Time // tell none before
 	untold int
 }
 
-// refusalPause is the time between two refusals that the journal tells of one
-// identity; those between are counted. As many identities are kept.
+// refusalPause is the time between two refusals of one kind that the journal
+// tells of one identity; those between are counted.
 const (
 	refusalPause  = time.Second
 	maxRefusals   = 1024
@@ -234,16 +234,16 @@ const (
 // refused tells in the journal that c was refused something about an export.
 // Fabric.mu is held.
 func (f *Fabric) refused(c Caller, r *record, what string) {
-	now := time.Now()
-	x := f.refusals[c.Identity]
+	now, key := time.Now(), c.Identity+"\x00"+what
+	x := f.refusals[key]
 	if x == nil {
-		for id, old := range f.refusals {
+		for k, old := range f.refusals {
 			if now.Sub(old.next) > refusalMemory || len(f.refusals) >= maxRefusals {
-				delete(f.refusals, id)
+				delete(f.refusals, k)
 			}
 		}
 		x = new(refusal)
-		f.refusals[c.Identity] = x
+		f.refusals[key] = x
 	}
 	if now.Before(x.next) {
 		x.untold++

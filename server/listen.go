@@ -72,20 +72,25 @@ func checkDoor(l net.Listener) error {
 }
 
 func listenUnix(addr, path string) (net.Listener, error) {
+	return listenSocket("unix", addr, path, socketMode)
+}
+
+// listenSocket listens on a unix socket of a type that net knows.
+func listenSocket(network, addr, path string, mode fs.FileMode) (net.Listener, error) {
 	switch {
 	case !strings.HasPrefix(path, "/"):
 		return nil, fmt.Errorf("listen on %q: want an absolute path, unix:///path", addr)
 	case len(path) > maxSocketPath:
 		return nil, fmt.Errorf("listen on %q: the path has %d bytes; a unix socket's has at most %d: choose a shorter run directory", addr, len(path), maxSocketPath)
 	}
-	if err := removeStale(path); err != nil {
+	if err := removeStale(network, path); err != nil {
 		return nil, fmt.Errorf("listen on %q: %w", addr, err)
 	}
-	l, err := net.Listen("unix", path)
+	l, err := net.Listen(network, path)
 	if err != nil {
 		return nil, fmt.Errorf("listen on %q: %w", addr, err)
 	}
-	if err := os.Chmod(path, socketMode); err != nil {
+	if err := os.Chmod(path, mode); err != nil {
 		l.Close()
 		return nil, fmt.Errorf("listen on %q: %w", addr, err)
 	}
@@ -93,7 +98,7 @@ func listenUnix(addr, path string) (net.Listener, error) {
 }
 
 // removeStale removes a socket that nobody listens on.
-func removeStale(path string) error {
+func removeStale(network, path string) error {
 	info, err := os.Lstat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -103,7 +108,7 @@ func removeStale(path string) error {
 	case info.Mode().Type() != fs.ModeSocket:
 		return errors.New("there is a file with this name that is no socket; remove it, or choose another path")
 	}
-	conn, err := net.DialTimeout("unix", path, time.Second)
+	conn, err := net.DialTimeout(network, path, time.Second)
 	switch {
 	case err == nil:
 		conn.Close()

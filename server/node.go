@@ -56,7 +56,9 @@ func (s nodeService) GetNode(_ context.Context, r *pb.GetNodeRequest) (*pb.Node,
 		return nil, err
 	}
 	n := s.fabric.Node()
-	return nodeToProto(&n, s.stopping()), nil
+	out := nodeToProto(&n, s.stopping())
+	out.DescriptorSocket = s.DescriptorSocket()
+	return out, nil
 }
 
 func (s nodeService) GetTopology(ctx context.Context, r *pb.GetTopologyRequest) (*pb.Topology, error) {

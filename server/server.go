@@ -1,5 +1,6 @@
 // Package server is the doors of the daemon: gRPC services over unix sockets
-// and loopback TCP, and the same services as REST over HTTP.
+// and loopback TCP, the same services as REST over HTTP, and the socket on which
+// descriptors of exports come and go.
 //
 // It converts between the contract (proto/accelfab/v1) and the domain (package
 // fabric), and says who calls; it decides nothing else. A request comes in by
@@ -71,6 +72,8 @@ type Server struct {
 	grpc     *grpc.Server
 	http     *http.Server
 	served   atomic.Bool
+
+	descriptors descriptors
 }
 
 // maxRequest and maxHeaders bound a request.
@@ -185,6 +188,7 @@ func (s *Server) Serve(rpc []net.Listener, web net.Listener) error {
 // its own context: closing the devices ends that.
 func (s *Server) Stop(ctx context.Context) {
 	s.drain.start()
+	s.descriptors.stop()
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		stop := context.AfterFunc(ctx, s.grpc.Stop)
@@ -215,6 +219,7 @@ const cutTime = 2 * time.Second
 // cut ends everything at once.
 func (s *Server) cut() {
 	s.drain.start()
+	s.descriptors.stop()
 	s.grpc.Stop()
 	s.http.Close()
 }

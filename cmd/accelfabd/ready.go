@@ -16,6 +16,8 @@ type ready struct {
 	Instance string   `json:"instance"`
 	GRPC     []string `json:"grpc"` // unix:///path or tcp://host:port
 	HTTP     string   `json:"http"` // host:port, unix:///path, or "" for none
+	// Descriptors is the path of the descriptor socket.
+	Descriptors string `json:"descriptors"`
 }
 
 // write puts the file into dir in one step: a reader sees all of it or none.

@@ -23,6 +23,9 @@ const stopLimit = 10 * time.Second
 // storeName is the store's file in the state directory.
 const storeName = "accelfab.db"
 
+// descriptorsName is the descriptor socket in the run directory.
+const descriptorsName = "descriptors.sock"
+
 // run opens everything, serves until ctx ends, and closes everything in the
 // opposite order.
 func run(ctx context.Context, c *Config, logTo io.Writer) (err error) {
@@ -61,7 +64,17 @@ func serve(ctx context.Context, c *Config, fab *fabric.Fabric, log *slog.Logger)
 	if err != nil {
 		return err
 	}
-	r := ready{PID: os.Getpid(), Node: c.NodeID, Instance: fab.Node().InstanceID}
+	exchange, err := server.ListenDescriptors(filepath.Join(c.RunDir, descriptorsName))
+	if err != nil {
+		for _, l := range doors {
+			l.Close()
+		}
+		if web != nil {
+			web.Close()
+		}
+		return err
+	}
+	r := ready{Descriptors: exchange.Addr().String(), PID: os.Getpid(), Node: c.NodeID, Instance: fab.Node().InstanceID}
 	for _, l := range doors {
 		r.GRPC = append(r.GRPC, l.Addr().Network()+"://"+l.Addr().String())
 	}
@@ -70,24 +83,26 @@ func serve(ctx context.Context, c *Config, fab *fabric.Fabric, log *slog.Logger)
 			r.HTTP = "unix://" + r.HTTP
 		}
 	}
-	failed := make(chan error, 1)
+	failed := make(chan error, 2)
 	go func() { failed <- srv.Serve(doors, web) }()
+	go func() { failed <- srv.ServeDescriptors(exchange) }()
 	if err := r.write(c.RunDir); err != nil {
 		srv.Stop(context.Background())
-		return errors.Join(err, <-failed)
+		return errors.Join(err, <-failed, <-failed)
 	}
 	defer r.remove(c.RunDir)
 	log.Info("serving", "node", r.Node, "instance", r.Instance, "grpc", strings.Join(r.GRPC, " "), "http", r.HTTP)
+	var broken error
 	select {
-	case err := <-failed:
-		return err
+	case broken = <-failed:
+		failed <- nil
 	case <-ctx.Done():
 	}
 	log.Info("stopping", "limit", stopLimit)
 	stop, cancel := context.WithTimeout(context.Background(), stopLimit)
 	defer cancel()
 	srv.Stop(stop)
-	return <-failed
+	return errors.Join(broken, <-failed, <-failed)
 }
 
 // listen opens all doors, or none.
