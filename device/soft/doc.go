@@ -39,6 +39,47 @@
 // network index 0 is made from a made-up MAC address, and carries nothing. Both
 // ends of a connection must be of one family: IPv4, IPv6, or IPv6 link-local.
 //
+// # Memory of others
+//
+// A card exports ranges of its buffers, in whole pages of 4096 bytes, and any other
+// card of the node imports them, as RDMA devices do with dma-buf: what reaches the
+// importer by the key of such a region is read and written in the exporter's
+// memory, by no other path than these bytes. All that is in one process and has
+// the same NodeID is one node.
+//
+// A descriptor of an export is a token: an end of a socket pair made for it, whose
+// other end stays here. It can be passed on and closed. It cannot be mapped, nor
+// opened again by way of /proc, nothing can be read from it and what is written
+// to it fails. When it comes back, by whatever way and in whatever copy, it is
+// known by the cookie of the socket and by who made it in which network
+// namespace. The end that stays sees when the last copy is closed; a holder who
+// shuts the socket down counts as one who closed it. One epoll descriptor and one
+// goroutine watch all tokens of the process, for as long as a card is open. An
+// export has at most 1024 descriptors open at a time.
+//
+// Cards sit on a made-up bus, each with an aperture over the beginning of its
+// memory (bar=SIZE; all of it by default): what is outside cannot be attached. As
+// an importer a card is dynamic, pinned or none, may be one that reaches nothing
+// but host memory (p2p=off), and takes pieces up to a size (segment=SIZE). The
+// peerAccess rules of the port maps say whether there is a way between two cards,
+// the exporter's map first; without a rule there is one inside a node. The checks
+// are made in this order: whether the importer imports at all, does peer-to-peer,
+// has a way, finds the window in the aperture, can take the pieces.
+//
+// An importer's region is cut off when its export is revoked, and when the exporter
+// is reset or closed: it stays, says that it is revoked, and access by its keys
+// fails as by keys that were never given out. Revoking detaches all importers, so
+// the buffer can be freed and the export destroyed. A buffer that moves keeps its
+// device address: places in the memory file are given out apart from addresses,
+// of which a card has 2 TiB. While it is copied the regions on it are locked, its
+// own and those of dynamic importers, which let go before and attach anew; so
+// packets wait and none fails. An importer that pins it, or that would lose it
+// because the new place is outside of the aperture, keeps it where it is.
+//
+// A device of soft-nic ([ParseNIC]) is a host NIC beside the accelerators: a card
+// of its own with scale-out ports alone, which exports nothing and imports as any
+// other. It has 64 MiB of host memory, so that receive queues have a place.
+//
 // # Inside
 //
 // What becomes of packets is decided in package transport, which knows no socket and
@@ -48,6 +89,11 @@
 // queue pair's packets leave in order. Locks are taken in the order queue pair,
 // memory regions; what is held while packets are read or written is a read lock
 // on the regions, so a key that was taken away is not in use any more.
+//
+// Exports and attachments of the process are under one lock, that of the bus,
+// which no packet takes. Control takes locks in the order gate of the card, bus,
+// memory of the exporter, regions (of several cards: by their slot on the bus).
+// Who holds regions takes no other of these, and who holds the bus no queue pair.
 //
 // Card memory is a sparse memory file that belongs to this user alone. What is
 // freed is punched out of it at once and reads as zeros.
