@@ -3,6 +3,7 @@
 // those, with the messages of the contract. What the package adds is what every
 // caller would write again: request ids that make creates safe to repeat,
 // refusals in one line with the reason to switch on, connecting two queue pairs,
+// fetching and uploading descriptors of exports,
 // moving contents in and out of buffers, waiting for completions, keeping a
 // session alive, and a watch that goes on where it stopped.
 //
@@ -37,7 +38,12 @@ type Client struct {
 	Transfers  pb.TransferServiceClient
 	Events     pb.EventServiceClient
 
-	conn *grpc.ClientConn
+	// DescriptorSocket is the path of the daemon's descriptor socket. Empty: it
+	// is found by the daemon's own socket, or asked of the daemon.
+	DescriptorSocket string
+
+	target string
+	conn   *grpc.ClientConn
 }
 
 // Dial prepares a connection to a daemon: "unix:///path", "host:port" or
@@ -70,6 +76,7 @@ func Dial(target string, options ...grpc.DialOption) (*Client, error) {
 		QueuePairs: pb.NewQueuePairServiceClient(conn),
 		Transfers:  pb.NewTransferServiceClient(conn),
 		Events:     pb.NewEventServiceClient(conn),
+		target:     target,
 		conn:       conn,
 	}, nil
 }

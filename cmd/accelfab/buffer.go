@@ -39,7 +39,7 @@ var buffers = resource[*pb.Buffer]{
 func newBufferCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{Use: "buffer", Short: "Memory of the cards", Example: "  accelfab buffer list"}
 	cmd.AddCommand(newBufferCreateCmd(a), buffers.listCmd(a), buffers.getCmd(a),
-		buffers.deleteCmd(a, "delete", "Give buffers back; their contents are zeroed"), newBufferWriteCmd(a), newBufferReadCmd(a))
+		buffers.deleteCmd(a, "delete", "Give buffers back; their contents are zeroed"), newBufferWriteCmd(a), newBufferReadCmd(a), newBufferMoveCmd(a))
 	return cmd
 }
 

@@ -211,7 +211,7 @@ BUFFER     STATE        SESSION  SIZE   ADDRESS  MRS
 soft-0/b1  LOST (LOST)  job1     64MiB  0x2000   1
 `
 	mrTable = `
-MR          STATE  PD          BUFFER     OFFSET  LENGTH  IOVA    LKEY    RKEY    ACCESS
+MR          STATE  PD          OF         OFFSET  LENGTH  IOVA    LKEY    RKEY    ACCESS
 soft-0/mr1  READY  soft-0/pd1  soft-0/b1  4KiB    64KiB   0x1000  0xabcd  0xdcba  local-write,remote-read
 `
 	qpTable = `

@@ -44,6 +44,6 @@ func holders(list []*pb.Device_Holder) string {
 
 func newDeviceCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{Use: "device", Short: "Accelerator cards", Example: "  accelfab device list"}
-	cmd.AddCommand(devices.listCmd(a), devices.getCmd(a))
+	cmd.AddCommand(devices.listCmd(a), devices.getCmd(a), newDeviceResetCmd(a))
 	return cmd
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -18,8 +19,12 @@ var mrs = resource[*pb.MemoryRegion]{
 		{"MR", func(m *pb.MemoryRegion) any { return short(m.GetName()) }},
 		{"STATE", func(m *pb.MemoryRegion) any { return stateText(enum(m.GetState(), "STATE"), m.GetReason()) }},
 		{"PD", func(m *pb.MemoryRegion) any { return short(m.GetProtectionDomain()) }},
-		{"BUFFER", func(m *pb.MemoryRegion) any { return short(m.GetBuffer()) }},
-		{"OFFSET", func(m *pb.MemoryRegion) any { return bytesText(m.GetOffsetBytes()) }},
+		{"OF", func(m *pb.MemoryRegion) any {
+			return short(cmp.Or(m.GetBuffer(), m.GetImportSource().GetMemoryExport()))
+		}},
+		{"OFFSET", func(m *pb.MemoryRegion) any {
+			return bytesText(m.GetOffsetBytes() + m.GetImportSource().GetOffsetBytes())
+		}},
 		{"LENGTH", func(m *pb.MemoryRegion) any { return bytesText(m.GetLengthBytes()) }},
 		{"IOVA", func(m *pb.MemoryRegion) any { return fmt.Sprintf("%#x", m.GetIova()) }},
 		{"LKEY", func(m *pb.MemoryRegion) any { return fmt.Sprintf("%#x", m.GetLkey()) }},
@@ -68,21 +73,34 @@ func newMRCmd(a *app) *cobra.Command {
 func newMRCreateCmd(a *app) *cobra.Command {
 	var cr creation
 	var pd, buffer string
+	var source importFlags
 	var offset, length sizeFlag
 	var access []string
 	cmd := on(a, devices, &cobra.Command{
 		Use:   "create DEVICE",
-		Short: "Register a range of a buffer",
+		Short: "Register a range of a buffer, or of another device's export",
 		Example: `  accelfab mr create soft-0 --id mr1 --pd soft-0/pd1 --buffer soft-0/buffer1
-  accelfab mr create soft-0 --pd soft-0/pd1 --buffer soft-0/buffer1 --offset 4KiB --length 64KiB --access remote-read`,
+  accelfab mr create soft-0 --pd soft-0/pd1 --buffer soft-0/buffer1 --offset 4KiB --length 64KiB --access remote-read
+  accelfab mr create soft-1 --pd soft-1/pd1 --import-export soft-0/export1
+  accelfab export fetch soft-0/export1 -- accelfab mr create soft-1 --pd soft-1/pd1 --import-fd 3`,
 	}, func(parent string) (call[*pb.MemoryRegion], error) {
 		m := &pb.MemoryRegion{Labels: cr.labels, OffsetBytes: uint64(offset), LengthBytes: uint64(length)}
 		var err error
 		if m.ProtectionDomain, err = pdKind.name(pd); err != nil {
 			return nil, err
 		}
-		if m.Buffer, err = bufferKind.name(buffer); err != nil {
-			return nil, err
+		switch {
+		case source.given() == (buffer != "") || source.fd >= 0 && source.export != "":
+			return nil, usage("want exactly one of --buffer, --import-fd and --import-export")
+		case source.given():
+			m.ImportSource = &pb.MemoryRegion_ImportSource{OffsetBytes: uint64(offset), LengthBytes: uint64(length), Iova: source.iova}
+			m.OffsetBytes, m.LengthBytes = 0, 0
+		case source.iova != 0:
+			return nil, usage("--iova goes with --import-fd and --import-export")
+		default:
+			if m.Buffer, err = bufferKind.name(buffer); err != nil {
+				return nil, err
+			}
 		}
 		if m.Access, err = parseAccess(access); err != nil {
 			return nil, err
@@ -91,6 +109,11 @@ func newMRCreateCmd(a *app) *cobra.Command {
 			Parent: parent, MemoryRegionId: cr.id, RequestId: cr.requestID, ValidateOnly: cr.validateOnly, MemoryRegion: m,
 		}
 		return func(ctx context.Context, c *client.Client) (*pb.MemoryRegion, error) {
+			if m.ImportSource != nil {
+				if m.ImportSource.UploadId, err = source.upload(ctx, c); err != nil {
+					return nil, err
+				}
+			}
 			return c.Memory.CreateMemoryRegion(ctx, req)
 		}, nil
 	}, mrs.print)
@@ -98,11 +121,11 @@ func newMRCreateCmd(a *app) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&pd, "pd", "", "protection domain")
 	f.StringVar(&buffer, "buffer", "", "buffer")
-	f.Var(&offset, "offset", "where in the buffer the region begins, bytes")
-	f.Var(&length, "length", "bytes; 0 for up to the buffer's end")
+	f.Var(&offset, "offset", "where in the buffer or export the region begins, bytes")
+	f.Var(&length, "length", "bytes; 0 for up to the end of the buffer or export")
+	source.flags(a, cmd)
 	f.StringSliceVar(&access, "access", []string{"local-write", "remote-write", "remote-read"}, "local-write, remote-write, remote-read, remote-atomic")
 	_ = cmd.MarkFlagRequired("pd")
-	_ = cmd.MarkFlagRequired("buffer")
 	_ = cmd.RegisterFlagCompletionFunc("pd", pds.complete(a))
 	_ = cmd.RegisterFlagCompletionFunc("buffer", buffers.complete(a))
 	return cmd

@@ -18,6 +18,7 @@ var (
 	pdKind      = kind{"protection domain", "protectionDomains", true}
 	bufferKind  = kind{"buffer", "buffers", true}
 	mrKind      = kind{"memory region", "memoryRegions", true}
+	exportKind  = kind{"export", "memoryExports", true}
 	qpKind      = kind{"queue pair", "queuePairs", true}
 )
 

@@ -14,7 +14,7 @@ import (
 )
 
 func newTopoCmd(a *app) *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:     "topo",
 		Short:   "Show which cards are cabled to which, by how many lanes",
 		Example: "  accelfab topo\n  accelfab topo -o json",
@@ -32,6 +32,8 @@ func newTopoCmd(a *app) *cobra.Command {
 			})
 		},
 	}
+	cmd.AddCommand(newPeerAccessCmd(a))
+	return cmd
 }
 
 // matrix prints the lanes between each two cards, those that are active first
