@@ -55,10 +55,12 @@
 // namespace. The end that stays sees when the last copy is closed; a holder who
 // shuts the socket down counts as one who closed it. One epoll descriptor and one
 // goroutine watch all tokens of the process, for as long as a card is open. An
-// export has at most 1024 descriptors open at a time.
+// export has at most 1024 descriptors open at a time, and all exports half as many
+// as the process may open.
 //
 // Cards sit on a made-up bus, each with an aperture over the beginning of its
-// memory (bar=SIZE; all of it by default): what is outside cannot be attached. As
+// memory (bar=SIZE; all of it by default): what is outside has no segments and
+// cannot be attached. As
 // an importer a card is dynamic, pinned or none, may be one that reaches nothing
 // but host memory (p2p=off), and takes pieces up to a size (segment=SIZE). The
 // peerAccess rules of the port maps say whether there is a way between two cards,
@@ -79,6 +81,7 @@
 // A device of soft-nic ([ParseNIC]) is a host NIC beside the accelerators: a card
 // of its own with scale-out ports alone, which exports nothing and imports as any
 // other. It has 64 MiB of host memory, so that receive queues have a place.
+// Atomic operations through two cards are not atomic against each other.
 //
 // # Inside
 //

@@ -151,6 +151,8 @@ func (c *card) OpenExport(ctx context.Context, uid device.UID) (*os.File, error)
 		return nil, fmt.Errorf("export of %d bytes at %#x: %w", e.Length, e.Address, device.ErrRevoked)
 	case len(e.tokens) >= maxHeld:
 		return nil, &device.LimitError{Kind: "export_descriptors", Asked: 1, Limit: maxHeld, Detail: "so many of this export are open"}
+	case len(localBus.tokens) >= localBus.keeper.most:
+		return nil, &device.LimitError{Kind: "export_descriptors", Asked: 1, Limit: uint64(localBus.keeper.most), Detail: "so many of all exports are open"}
 	}
 	f, err := localBus.open(e)
 	if err == nil {

@@ -213,6 +213,31 @@ func TestMoveUnderTraffic(t *testing.T) {
 	}
 }
 
+// TestOwnRegionsFollow moves a buffer while another node reads and writes it by the
+// card's own region.
+func TestOwnRegionsFollow(t *testing.T) {
+	near, far := twoNodes(t, "")
+	ctx := context.Background()
+	const size = 1 << 18
+	w := wire{newEnd(t, far, scaleOut(t, far), size), newEnd(t, near[0], scaleOut(t, near[0]), size)}
+	connect(t, w.far, w.near, ib.MTU4096)
+	list, err := near[0].ListBuffers(ctx)
+	if err != nil || len(list) != 1 {
+		t.Fatalf("buffers %+v, %v", list, err)
+	}
+	for round := range 20 {
+		want := w.far.fill(uint64(round))
+		w.far.post(w.write(w.near.region, size), w.write(w.near.region, size))
+		if _, err := near[0].MoveBuffer(ctx, list[0].UID); err != nil {
+			t.Fatal(err)
+		}
+		w.far.succeed(2)
+		if !bytes.Equal(w.near.bytes(), want) {
+			t.Fatalf("round %d: what was written is not there", round)
+		}
+	}
+}
+
 func TestMoveLeavesZeros(t *testing.T) {
 	c := openChassis(t, t.TempDir(), "soft:hls-2,cards=1,memory=64KiB").cards[0]
 	ctx := context.Background()
@@ -362,6 +387,32 @@ func TestParseNIC(t *testing.T) {
 	} {
 		if _, err := ParseSpec(spec); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want %q", spec, err, want)
+		}
+	}
+}
+
+// TestMoveCopiesNoHoles moves a buffer of 64 MiB of which one page was written.
+func TestMoveCopiesNoHoles(t *testing.T) {
+	c := openChassis(t, t.TempDir(), "soft:hls-2,cards=1,memory=256MiB").cards[0]
+	ctx := context.Background()
+	b, err := c.Allocate(ctx, device.BufferSpec{UID: newUID(), Size: 64 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, got := []byte("in the middle of nothing"), make([]byte, 24)
+	if err := c.WriteMemory(ctx, b.Address+32<<20, want); err != nil {
+		t.Fatal(err)
+	}
+	before := allocated(t, c.memory.file)
+	for range 3 {
+		if _, err := c.MoveBuffer(ctx, b.UID); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.ReadMemory(ctx, b.Address+32<<20, got); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("it reads %q, %v", got, err)
+		}
+		if n := allocated(t, c.memory.file); n != before {
+			t.Errorf("%d bytes are allocated, %d before", n, before)
 		}
 	}
 }

@@ -98,6 +98,7 @@ func markOf(fd int) (m mark, err error) {
 // descriptor and one goroutine, which holds no thread.
 type keeper struct {
 	epoll *os.File
+	most  int // tokens at a time: half of the descriptors that the process may have
 	done  chan struct{}
 }
 
@@ -111,6 +112,9 @@ func openKeeper(gone func(cookie uint64)) (*keeper, error) {
 	// which takes what does not block.
 	err = unix.SetNonblock(fd, true)
 	k := &keeper{epoll: os.NewFile(uintptr(fd), "epoll of exports"), done: make(chan struct{})}
+	var files unix.Rlimit
+	err = errors.Join(err, unix.Getrlimit(unix.RLIMIT_NOFILE, &files))
+	k.most = int(min(files.Cur/2, 1<<20))
 	if err != nil {
 		k.epoll.Close()
 		return nil, fmt.Errorf("epoll: %w", err)

@@ -234,6 +234,43 @@ func TestDescriptorsOfAnExportAreBounded(t *testing.T) {
 	if err := c.DestroyExport(context.Background(), x.UID); err != nil {
 		t.Fatal(err)
 	}
+	// And all of the process together.
+	_, y := exportOf(t, c, 4096)
+	most := localBus.keeper.most
+	defer func() { localBus.keeper.most = most }()
+	localBus.keeper.most = 2
+	openExport(t, c, y.UID)
+	openExport(t, c, y.UID)
+	if _, err := c.OpenExport(context.Background(), y.UID); !errors.Is(err, device.ErrExhausted) {
+		t.Errorf("one more than 2: %v", err)
+	}
+}
+
+// TestACookieIsNotEnough: all that the kernel says must agree.
+func TestACookieIsNotEnough(t *testing.T) {
+	_, x, f := tokenOf(t)
+	m, err := readMark(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.cookie == 0 || m.netns == 0 || m.domain != unix.AF_UNIX || m.kind != unix.SOCK_SEQPACKET || m.pid != int32(os.Getpid()) || m.uid != uint32(os.Getuid()) {
+		t.Errorf("mark %+v", m)
+	}
+	localBus.mu.Lock()
+	defer localBus.mu.Unlock()
+	if e, err := localBus.exportOf(m); err != nil || e.UID != x.UID {
+		t.Fatalf("export %+v, %v", e, err)
+	}
+	for what, change := range map[string]func(*mark){
+		"cookie": func(m *mark) { m.cookie++ }, "network namespace": func(m *mark) { m.netns++ }, "kind": func(m *mark) { m.kind = unix.SOCK_STREAM },
+		"domain": func(m *mark) { m.domain = unix.AF_INET }, "process": func(m *mark) { m.pid++ }, "uid": func(m *mark) { m.uid++ }, "gid": func(m *mark) { m.gid++ },
+	} {
+		other := m
+		change(&other)
+		if _, err := localBus.exportOf(other); !errors.Is(err, device.ErrNotFound) {
+			t.Errorf("another %s: %v", what, err)
+		}
+	}
 }
 
 // TestNothingIsLeftOfExports closes chassis in the middle of everything: the bus of
