@@ -21,8 +21,11 @@ func fullRecords() []*stored {
 	q.QPAsk = &qpAsk{PD: 1, Port: 23, Type: ib.RC, SendWR: 1, RecvWR: 2, SGE: 3, Target: ib.RTS, Remote: &remoteAsk{GID: ib.GID{1}, QPN: 2, PSN: 3, PathMTU: 4, GIDIndex: -1, PKey: 5, Port: "p"},
 		PathMTU: 3, Timeout: 14, RetryCount: 7, RNRRetry: 7, MinRNRTimer: 12, MaxRDAtomic: 1, MaxDestRDAtomic: 2, TrafficClass: 3, HopLimit: 64, GIDIndex: -1, PSN: 9, QKey: 8, Access: 6}
 	p.PortAsk = &portAsk{Up: true}
+	uid, e, i := newUID(), base(kindExport), base(kindRegion)
+	e.ExportAsk = &exportAsk{Buffer: 3, Offset: 4096, Length: 8192, TTL: 1e9, Revoked: true, Fetchers: []fetcherAsk{{UID: new(uint32)}, {GID: new(uint32)}, {Session: "nodes/n/sessions/s", SessionUID: &uid}}}
+	i.RegionAsk, i.ImportAsk = &regionAsk{PD: 1, Offset: 3, Length: 4}, &importAsk{Export: "nodes/n/devices/d/memoryExports/e", ExportUID: uid, IOVA: 3}
 	g.Gone = &gone{Identity: "uid:1", At: 7}
-	return []*stored{s, base(kindPD), b, m, q, p, g, base(kindNode)}
+	return []*stored{s, base(kindPD), b, m, q, p, g, e, i, base(kindNode)}
 }
 
 func TestCodecRoundTrip(t *testing.T) {

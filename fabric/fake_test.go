@@ -34,19 +34,22 @@ type card struct {
 	down    map[int]bool     // ports that were set down
 	hold    chan struct{}    // where not nil, CreateQueuePairs waits for it
 	events  chan device.Event
+
+	pins, walled, mappable bool // as an importer, and as an exporter; set before use
 }
 
 func newCard(id string, module int) *card {
 	c := &card{info: device.Info{ID: id, Driver: "fake", Model: "F1", ModuleID: module, Topology: "fake", Ports: 3, MemoryBytes: 1 << 20,
 		Limits: device.Limits{QueuePairs: 4096, ProtectionDomains: 64, Regions: 1024, SendWR: 1024, RecvWR: 1024, SGE: 4,
-			MessageBytes: 1 << 30, RDAtomic: 8, MaxMTU: ib.MTU4096},
-		Capabilities: []device.Capability{device.CapRC, device.CapUC, device.CapUD, device.CapSetPort}}, refuse: map[string]error{}, down: map[int]bool{}, came: make(chan struct{})}
+			MessageBytes: 1 << 30, RDAtomic: 8, MaxMTU: ib.MTU4096, ExportPage: 4096},
+		Capabilities: []device.Capability{device.CapRC, device.CapUC, device.CapUD, device.CapSetPort, device.CapExport, device.CapImport, device.CapMove, device.CapReset}}, refuse: map[string]error{}, down: map[int]bool{}, came: make(chan struct{})}
 	c.wipe()
 	return c
 }
 
 // wipe is a reset: all objects are gone.
 func (c *card) wipe() {
+	c.wipeExports()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.pds, c.bufs, c.mem = map[device.UID]device.PD{}, map[device.UID]device.Buffer{}, map[device.UID][]byte{}
