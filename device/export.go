@@ -58,10 +58,12 @@ type Maintenance interface {
 	// MoveBuffer puts a buffer at another place of the card's memory, the lowest
 	// that is free, and keeps its contents and its device address. Importers
 	// that can follow are told before and attach anew; one that pins the memory
-	// makes the move fail with ErrBusy. ErrNotFound.
+	// makes the move fail with ErrBusy, and so does one that could not reach the
+	// new place. ErrNotFound; a *LimitError where there is no other place.
 	MoveBuffer(ctx context.Context, uid UID) (Buffer, error)
 	// Reset makes the card as new: what was on it is gone, memory reads as
-	// zeros, exports are revoked. Ports stay as they are. It tells with a
+	// zeros, and who imported of it is cut off as by RevokeExport. Ports stay as
+	// they are. It tells with a
 	// DeviceChanged event.
 	Reset(ctx context.Context) error
 }
@@ -86,7 +88,7 @@ type Export struct {
 	// Held is how many of those are still open somewhere. Copies of one, made
 	// by dup or sent to other processes, count once.
 	Held        int
-	Segments    []Segment // of the whole export, ascending
+	Segments    []Segment // of all of it that is on the bus, ascending; none if Revoked
 	Attachments []Attachment
 }
 

@@ -416,3 +416,44 @@ func TestMoveCopiesNoHoles(t *testing.T) {
 		}
 	}
 }
+
+// BenchmarkExportRound exports a page, gives a descriptor out, imports it into a
+// NIC and ends it all.
+func BenchmarkExportRound(b *testing.B) {
+	dir := b.TempDir()
+	exporter := openChassis(b, dir, "soft:hls-2,cards=1,memory=1MiB").cards[0]
+	cfg, err := ParseNIC("soft-nic")
+	if err != nil {
+		b.Fatal(err)
+	}
+	cfg.LockDir, cfg.Rest = dir, time.Millisecond
+	ch, err := Open(cfg)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer ch.Close()
+	nic := ch.cards[0]
+	pd := nic.domain(b)
+	ctx := context.Background()
+	buf, err := exporter.Allocate(ctx, device.BufferSpec{UID: newUID(), Size: 4096})
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		x, err := exporter.CreateExport(ctx, device.ExportSpec{UID: newUID(), Address: buf.Address, Length: 4096})
+		if err != nil {
+			b.Fatal(err)
+		}
+		f, err := exporter.OpenExport(ctx, x.UID)
+		if err != nil {
+			b.Fatal(err)
+		}
+		r, err := nic.Import(ctx, device.ImportSpec{UID: newUID(), PD: pd, Length: 4096, Access: fullAccess}, f)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := errors.Join(nic.DeregisterRegions(ctx, []device.UID{r.UID})[0], f.Close(), exporter.DestroyExport(ctx, x.UID)); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
