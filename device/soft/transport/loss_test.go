@@ -218,8 +218,8 @@ func TestProgressGivesTheRetriesBack(t *testing.T) {
 	}
 	var want []string
 	for id := range 10 {
-		if id > 0 { // the round trip is known, and with it when to try early: 4, 8, 16, 32 ms
-			lost = 5
+		if id > 0 { // the round trip is known, and with it when to try early: 2, 4, 8, 16, 32 ms
+			lost = 6
 		}
 		a.send(device.WorkRequest{ID: uint64(id), Opcode: device.WorkWrite, SGL: local.sge(0, 8), RemoteAddr: remote.base, RKey: remote.rkey, Signaled: true})
 		w.run()

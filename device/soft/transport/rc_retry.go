@@ -17,7 +17,7 @@ const minAckTimeout = time.Millisecond
 
 // minEarly is the shortest wait before an early retry: longer than a busy host
 // lets a process wait now and then.
-const minEarly = 4 * time.Millisecond
+const minEarly = 2 * time.Millisecond
 
 // retryTimers decide when the requester tries again and when it gives up.
 //
