@@ -230,7 +230,9 @@ func (f *Fabric) viewExport(r *record) MemoryExport {
 		x := r.is.export
 		v.Segments, v.Held, v.Mappable = x.Segments, x.Held, x.Mappable
 		for _, at := range x.Attachments {
-			v.Attachments = append(v.Attachments, f.viewAttachment(at))
+			if !r.is.revoked { // else they hold nothing
+				v.Attachments = append(v.Attachments, f.viewAttachment(at))
+			}
 		}
 	}
 	switch {

@@ -22,7 +22,7 @@ func (r *record) condition() Condition {
 	case StateRevoked:
 		c = revokedCondition(r)
 	case StateLost:
-		if r.take != nil && r.take.cut {
+		if r.take != nil && r.take.cut && !r.lost {
 			c = cutCondition(r)
 		}
 		if c.Reason == "" {
