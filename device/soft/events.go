@@ -6,12 +6,11 @@ import (
 	"github.com/accelfab/accelfab/device"
 )
 
-// events is the channel of hints of a card. What does not fit is lost, and said
-// so by a DeviceChanged hint as soon as there is room: it means to look at all.
+// events is the channel of hints of a card. Its last place is for a DeviceChanged
+// hint, which means to look at all: it stands for what has no room any more.
 type events struct {
 	mu     sync.Mutex
 	c      chan device.Event
-	lost   bool
 	closed bool
 }
 
@@ -23,14 +22,12 @@ func (e *events) post(ev device.Event) {
 	if e.closed {
 		return
 	}
-	if e.lost {
+	if len(e.c) >= cap(e.c)-1 {
 		ev = device.Event{Kind: device.DeviceChanged, Port: -1}
 	}
 	select {
 	case e.c <- ev:
-		e.lost = false
-	default:
-		e.lost = true
+	default: // what the reader comes to last is the one in the last place
 	}
 }
 
