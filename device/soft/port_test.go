@@ -140,6 +140,7 @@ func TestWhatDoesNotBelongIsCountedByReason(t *testing.T) {
 		{"other partition", func() { s.send(p.ipv4().addr, key, 0, nil) }, func(c device.PortCounters) uint64 { return c.PKeyViolations }},
 		{"unknown opcode", func() { s.send(p.ipv4().addr, opcode, 0, nil) }, func(c device.PortCounters) uint64 { return c.UnknownOpcodes }},
 		{"too short", func() { s.send(p.ipv4().addr, send, 0, func(b []byte) []byte { return b[:15] }) }, func(c device.PortCounters) uint64 { return c.Truncated }},
+		{"nothing in it", func() { s.send(p.ipv4().addr, send, 0, func(b []byte) []byte { return nil }) }, func(c device.PortCounters) uint64 { return c.Truncated }},
 		{"spoilt", func() {
 			s.send(p.ipv4().addr, send, 0, func(b []byte) []byte { b[3] ^= 1; b[9] ^= 0x40; return b })
 		}, func(c device.PortCounters) uint64 { return c.ICRCErrors }},
