@@ -100,3 +100,24 @@ func TestPerfBatch(t *testing.T) {
 		}
 	}
 }
+
+func TestPerfGoal(t *testing.T) {
+	ago := func(d time.Duration) time.Time { return time.Now().Add(-d) }
+	for _, c := range []struct {
+		plan       perfPlan
+		done, most int
+		began      time.Time
+		want       int
+	}{
+		{perfPlan{Iters: 10}, 0, 4, ago(time.Hour), 4},
+		{perfPlan{Iters: 10}, 8, 4, ago(0), 2},
+		{perfPlan{Iters: 10}, 10, 4, ago(0), 0},
+		{perfPlan{Seconds: 60}, 1000, 4, ago(0), 4},
+		{perfPlan{Seconds: 60}, 1000, 4, ago(time.Hour), 0},
+		{perfPlan{Seconds: 1e-9}, 0, 4, ago(time.Second), 4}, // a row needs a message
+	} {
+		if got := c.plan.goal(c.done, c.most, c.began); got != c.want {
+			t.Errorf("%+v after %d messages in %v: %d more, want %d", c.plan, c.done, time.Since(c.began).Round(time.Second), got, c.want)
+		}
+	}
+}

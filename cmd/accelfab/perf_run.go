@@ -128,12 +128,13 @@ func (r *perfRun) measure(ctx context.Context, size uint64) (perfRow, error) {
 	return bandwidthOf(size, slices.Concat(perQP...)), nil
 }
 
-// goal tells how many more messages there are to be, at most most of them.
+// goal tells how many more messages there are to be, at most most of them. There
+// are some in the shortest of durations.
 func (p *perfPlan) goal(done, most int, began time.Time) int {
 	if p.Iters > 0 {
 		return min(p.Iters-done, most)
 	}
-	if time.Since(began).Seconds() >= p.Seconds {
+	if done > 0 && time.Since(began).Seconds() >= p.Seconds {
 		return 0
 	}
 	return most

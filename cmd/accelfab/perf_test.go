@@ -32,6 +32,8 @@ func perfBetweenNodes(t *testing.T, a, b string) {
 		"send --lat -a -n 20 -d soft-0":     {23, 20},
 		"write -D 100ms -s 4096":            {1, 0},
 		"send --lat -D 100ms --timeout 20s": {1, 0},
+		"read --lat -D 1ns":                 {1, 1},
+		"write -D 1ns -s 1":                 {1, 64},
 	} {
 		t.Run(line, func(t *testing.T) {
 			words := strings.Fields(line)
