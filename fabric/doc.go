@@ -15,14 +15,22 @@
 //     at all once its request id is tried again.
 //   - Every object belongs to a session. When the session is closed or its
 //     lease ends, all of it is destroyed in dependency order: queue pairs,
-//     memory regions, buffers, protection domains. A step that fails does not
+//     memory regions, exports, buffers, protection domains. A step that fails does not
 //     stop the others and is tried again, with back-off, until it is done.
 //   - What a device lost and cannot give back is LOST, and is never made again
-//     empty: a buffer's contents and the regions on it. A queue pair that a
+//     empty: a buffer's contents, the regions and exports on it, and regions
+//     made of an export, whose descriptor is gone. A queue pair that a
 //     device lost is made again in INIT, without its remote endpoint, because
 //     its QPN is new.
+//   - When a revocation is acknowledged nothing reaches the memory by that
+//     export any more. One that was recorded is done in the end, whoever waits.
+//   - Descriptors that are handed in are closed on every way: when the region is
+//     made, when the upload ends, when it is refused, and by Close.
 //
 // # Limits
+//
+// Uploaded descriptors are in memory only. Of refusals of descriptors the journal
+// tells one a second for each identity and kind, with the count of the others.
 //
 // Tombstones of deleted objects, which let a late retry of a create see that
 // its object is gone, are kept for an hour and at most 65,536 of them.
@@ -38,7 +46,8 @@
 // back-off. How a record's part ended settles the change, once. Outcomes that no
 // request waits to record (a device's own doing, a forgotten object) go to the
 // keeper, one goroutine that puts all that wait into one commit. One more ends
-// leases. A restart knows none of this: it has records and devices only.
+// leases, and one more sweeps exports. A restart knows none of this: it has
+// records and devices only.
 //
 // Locks: Fabric.mu guards the index and every record in memory. It is never
 // held over a commit or a call to a device.

@@ -255,6 +255,29 @@ func script(f *fabric.Fabric, acked func(step string)) error {
 			_, err := f.CreateMemoryRegion(c, alice, fabric.CreateMemoryRegion{Create: create("m"), ProtectionDomain: pd, Buffer: d0 + "/buffers/b"})
 			return err
 		}},
+		{"export", func(c context.Context) error {
+			_, err := f.CreateMemoryExport(c, alice, fabric.CreateMemoryExport{Create: create("e"), Buffer: d0 + "/buffers/b"})
+			return err
+		}},
+		{"import", func(c context.Context) error {
+			file, err := f.FetchDescriptor(c, alice, d0+"/memoryExports/e")
+			if errors.Is(err, fabric.ExportRevoked) {
+				return nil // this is done again
+			}
+			if err != nil {
+				return err
+			}
+			u, err := f.UploadDescriptor(c, alice, file)
+			if err != nil {
+				return err
+			}
+			_, err = f.CreateMemoryRegion(c, alice, fabric.CreateMemoryRegion{Create: fabric.Create{Parent: d0}, ProtectionDomain: pd, Import: &fabric.CreateImport{Upload: u.ID}})
+			return err
+		}},
+		{"revoke", func(c context.Context) error {
+			_, err := f.RevokeMemoryExport(c, alice, fabric.Update{Name: d0 + "/memoryExports/e"})
+			return err
+		}},
 		{"queue pairs", func(c context.Context) error {
 			rs := []fabric.CreateQueuePair{qpRequest("q0", pd), qpRequest("q1", pd), qpRequest("q2", pd)}
 			_, err := f.CreateQueuePairs(c, alice, "req-q", false, rs)
@@ -367,6 +390,17 @@ func (w *world) check(n int, acked map[string]bool) {
 			}
 		}
 	}
+	if acked["revoke"] && !ending {
+		if e := must(w.f.GetMemoryExport(ctx(), alice, d0+"/memoryExports/e")); e.State != fabric.StateRevoked {
+			w.t.Fatalf("crash at %d: e was revoked and is %v", n, e.State)
+		}
+		all := fabric.List{Parent: d0}
+		for _, m := range must(w.f.ListMemoryRegions(ctx(), alice, all, nil)).Items {
+			if m.Import != nil && m.State == fabric.StateReady {
+				w.t.Fatalf("crash at %d: %s is READY and its export revoked", n, m.Name)
+			}
+		}
+	}
 	if acked["connect"] && !ending {
 		if q := w.getQP("q0"); q.QPState != ib.RTS {
 			w.t.Fatalf("crash at %d: q0 was connected and is in %v", n, q.QPState)
@@ -399,8 +433,15 @@ func (w *world) agree(n int) {
 	all := fabric.List{Parent: d0}
 	pds := must(w.f.ListProtectionDomains(ctx(), root, all, func(p *fabric.ProtectionDomain) bool { return p.State == fabric.StateReady }))
 	bufs := must(w.f.ListBuffers(ctx(), root, all, func(p *fabric.Buffer) bool { return p.State == fabric.StateReady }))
-	regions := must(w.f.ListMemoryRegions(ctx(), root, all, func(p *fabric.MemoryRegion) bool { return p.State == fabric.StateReady }))
+	regions := must(w.f.ListMemoryRegions(ctx(), root, all, func(p *fabric.MemoryRegion) bool {
+		// A region whose export was revoked is on the device until it is deleted.
+		return p.State == fabric.StateReady || p.Condition.Reason == fabric.ExportRevoked
+	}))
 	qps := must(w.f.ListQueuePairs(ctx(), root, all, func(p *fabric.QueuePair) bool { return p.State == fabric.StateReady }))
+	exports := must(w.f.ListMemoryExports(ctx(), root, all, nil))
+	if have := must(w.cards[0].ListExports(ctx())); len(have) > len(exports.Items) {
+		w.t.Fatalf("crash at %d: the device has %d exports, there are records of %d", n, len(have), len(exports.Items))
+	}
 	a, b, c, d := w.cards[0].count()
 	if a != len(pds.Items) || b != len(bufs.Items) || c != len(regions.Items) || d != len(qps.Items) {
 		w.t.Fatalf("crash at %d: device %d %d %d %d, records %d %d %d %d", n, a, b, c, d, len(pds.Items), len(bufs.Items), len(regions.Items), len(qps.Items))
