@@ -127,7 +127,8 @@ func (t *batch) flush() {
 	t.b, t.runs = t.b[:0], t.runs[:0]
 }
 
-func (t *batch) send(b []byte, r run) {
+// send sends a run in one call and reports whether the network took it.
+func (t *batch) send(b []byte, r run) bool {
 	oob := r.path.oob
 	if r.count > 1 {
 		t.oob = appendSegment(append(t.oob[:0], oob...), r.segment)
@@ -135,25 +136,29 @@ func (t *batch) send(b []byte, r run) {
 	}
 	err := r.path.socket.write(b, oob, r.path.to)
 	if r.count > 1 && (errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.EIO) || errors.Is(err, syscall.EMSGSIZE)) {
-		// This interface does not cut calls into packets.
-		r.path.socket.segments.Store(false)
-		t.sendSingly(b, r)
-		return
+		if t.sendSingly(b, r) { // it is not the packets: this interface does not cut calls into them
+			r.path.socket.segments.Store(false)
+		}
+		return false
 	}
 	if err == nil {
 		t.port.xmitPackets.Add(uint64(r.count))
 		t.port.xmitBytes.Add(uint64(len(b)))
 	}
+	return err == nil
 }
 
 // sendSingly sends the packets of a run one a call, which gives each the IP
-// identification 0.
-func (t *batch) sendSingly(b []byte, r run) {
+// identification 0. It reports whether the network took any.
+func (t *batch) sendSingly(b []byte, r run) (some bool) {
 	for len(b) > 0 {
 		p := b[:min(r.segment, len(b))]
 		b = b[len(p):]
 		body, _, _ := ib.CutICRC(p)
 		binary.LittleEndian.PutUint32(p[len(body):], r.path.header.icrc(0, body))
-		t.send(p, run{path: r.path, segment: len(p), count: 1})
+		if t.send(p, run{path: r.path, segment: len(p), count: 1}) {
+			some = true
+		}
 	}
+	return some
 }

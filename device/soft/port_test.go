@@ -323,3 +323,21 @@ func TestACallThatTheKernelRefuses(t *testing.T) {
 		t.Error("it goes on with what the kernel refuses")
 	}
 }
+
+// Packets that are too large for the way, as after its MTU has become smaller, say
+// nothing about calls.
+func TestPacketsThatTheKernelRefusesOneByOneToo(t *testing.T) {
+	dir := t.TempDir()
+	from, to := openChassis(t, dir, testSpec).cards[0], openChassis(t, dir, testSpec).cards[0]
+	p := from.ports[scaleOut(t, from)]
+	const count, size = 2, maxDatagrams + 1
+	bt := &batch{port: p}
+	way := newPath(p.ipv4(), to.ports[scaleOut(t, to)].ipv4().addr, 0, 0)
+	bt.send(make([]byte, count*size), run{path: &way, segment: size, count: count})
+	if n := p.xmitPackets.Load(); n != 0 {
+		t.Errorf("%d packets of %d bytes were sent", n, size)
+	}
+	if !p.ipv4().segments.Load() {
+		t.Error("all that follows goes one packet a call")
+	}
+}
