@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"time"
@@ -39,9 +40,9 @@ func trade(ctx context.Context, path string, packet []byte, descriptor *os.File)
 		}
 	}
 	switch {
-	case err != nil:
-	case n <= 0:
+	case err == nil && n == 0, errors.Is(err, io.EOF):
 		err = errors.New("the daemon ended the connection without an answer")
+	case err != nil:
 	case bad != nil, len(files) > 1, flags&(unix.MSG_CTRUNC|unix.MSG_TRUNC) != 0:
 		err = errors.New("the answer was cut off, or this process may open no more descriptors")
 	}

@@ -8,7 +8,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -267,32 +270,73 @@ func TestExportsOverAKill(t *testing.T) {
 }
 
 // Many rounds leave nothing behind in the daemon.
+//
+// ACCELFAB_ROUNDS sets how many (200).
 func TestRoundsLeaveNothing(t *testing.T) {
+	rounds := 200
+	if s := os.Getenv("ACCELFAB_ROUNDS"); s != "" {
+		rounds = must(strconv.Atoi(s))(t)
+	}
 	n := start(t)
 	ctx := t.Context()
-	round := func(i int) {
+	round := func(i int) error {
 		id := fmt.Sprintf("x%d", i)
-		e := must(n.Memory.CreateMemoryExport(ctx, &pb.CreateMemoryExportRequest{Parent: card0, MemoryExportId: id, MemoryExport: &pb.MemoryExport{Buffer: card0 + "/buffers/b"}}))(t)
-		f := must(n.FetchDescriptor(ctx, e.Name))(t)
-		up := must(n.UploadDescriptor(ctx, f))(t)
-		f.Close()
-		m := n.region(id, up.GetUploadId())
-		if i%2 == 0 {
-			must(n.Memory.DeleteMemoryRegion(ctx, &pb.DeleteMemoryRegionRequest{Name: m.Name}))(t)
-			must(n.Memory.DeleteMemoryExport(ctx, &pb.DeleteMemoryExportRequest{Name: e.Name}))(t)
-			return
+		e, err := n.Memory.CreateMemoryExport(ctx, &pb.CreateMemoryExportRequest{Parent: card0, MemoryExportId: id, MemoryExport: &pb.MemoryExport{Buffer: card0 + "/buffers/b"}})
+		if err != nil {
+			return err
 		}
-		must(n.Memory.RevokeMemoryExport(ctx, &pb.RevokeMemoryExportRequest{Name: e.Name}))(t)
-		must(n.Memory.DeleteMemoryExport(ctx, &pb.DeleteMemoryExportRequest{Name: e.Name}))(t)
-		must(n.Memory.DeleteMemoryRegion(ctx, &pb.DeleteMemoryRegionRequest{Name: m.Name}))(t)
+		f, err := n.FetchDescriptor(ctx, e.Name)
+		if err != nil {
+			return err
+		}
+		up, err := n.UploadDescriptor(ctx, f)
+		f.Close()
+		if err != nil {
+			return err
+		}
+		m, err := n.Memory.CreateMemoryRegion(ctx, &pb.CreateMemoryRegionRequest{Parent: card1, MemoryRegionId: id, MemoryRegion: &pb.MemoryRegion{
+			ProtectionDomain: n.pd, ImportSource: &pb.MemoryRegion_ImportSource{UploadId: up.GetUploadId()}}})
+		if err != nil {
+			return err
+		}
+		if i%2 == 1 {
+			if _, err := n.Memory.RevokeMemoryExport(ctx, &pb.RevokeMemoryExportRequest{Name: e.Name}); err != nil {
+				return err
+			}
+		}
+		if _, err := n.Memory.DeleteMemoryRegion(ctx, &pb.DeleteMemoryRegionRequest{Name: m.Name}); err != nil {
+			return err
+		}
+		_, err = n.Memory.DeleteMemoryExport(ctx, &pb.DeleteMemoryExportRequest{Name: e.Name})
+		return err
 	}
-	for i := range 10 {
-		round(i)
+	const warm, callers = 100, 8
+	all := func(first, count int) []time.Duration {
+		took := make([]time.Duration, count)
+		var next atomic.Int64
+		var wg sync.WaitGroup
+		for range callers {
+			wg.Go(func() {
+				for i := int(next.Add(1)) - 1; i < count && !t.Failed(); i = int(next.Add(1)) - 1 {
+					began := time.Now()
+					if err := round(first + i); err != nil {
+						t.Errorf("round %d: %v", first+i, err)
+					}
+					took[i] = time.Since(began)
+				}
+			})
+		}
+		wg.Wait()
+		return took
 	}
-	before := n.descriptors()
-	for i := range 200 {
-		round(10 + i)
-	}
+	all(0, warm)
+	before, memory := n.descriptors(), n.memory()
+	began := time.Now()
+	took := all(warm, rounds)
+	whole := time.Since(began)
+	slices.Sort(took)
+	t.Logf("%d rounds of export, fetch, upload, import, delete by %d callers: %.0f/s, p50 %v, p99 %v; descriptors %d before, %d after; resident memory %d KiB before, %d KiB after",
+		rounds, callers, float64(rounds)/whole.Seconds(), took[rounds/2], took[rounds*99/100], len(before), len(n.descriptors()), memory, n.memory())
 	// The device learns of a close by an event.
 	deadline := time.Now().Add(20 * time.Second)
 	for len(n.descriptors()) > len(before) {
@@ -301,6 +345,17 @@ func TestRoundsLeaveNothing(t *testing.T) {
 		}
 		must(n.Nodes.GetNode(ctx, &pb.GetNodeRequest{Name: "nodes/local"}))(t)
 	}
+}
+
+// memory is what the daemon holds of the machine's, in KiB.
+func (n *node) memory() (kib int) {
+	n.t.Helper()
+	for line := range strings.Lines(string(must(os.ReadFile(fmt.Sprintf("/proc/%d/status", n.Daemon.PID())))(n.t))) {
+		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			fmt.Sscan(rest, &kib)
+		}
+	}
+	return kib
 }
 
 // descriptors lists what the daemon has open.
