@@ -72,6 +72,7 @@ func TestQ02Q04ConnectRefusals(t *testing.T) {
 		}{
 			{"no GID", "q", fabric.Endpoint{QPN: 77}, fabric.Attributes{}, fabric.FieldRequired, "remote_endpoint.gid", nil},
 			{"QPN 1", "q", fabric.Endpoint{GID: peer.GID, QPN: 1}, fabric.Attributes{}, fabric.FieldInvalid, "remote_endpoint.qpn", nil},
+			{"multicast QPN", "q", fabric.Endpoint{GID: peer.GID, QPN: ib.MaxQPN}, fabric.Attributes{}, fabric.FieldInvalid, "remote_endpoint.qpn", nil},
 			{"IPv6 peer", "q", fabric.Endpoint{GID: ib.GID{0: 0x20, 1: 1, 15: 1}, QPN: 77}, fabric.Attributes{}, fabric.GIDFamilyMismatch, "remote_endpoint.gid", []string{"::ffff:10.0.0.1", "2001::1"}},
 			{"RoCE v1 peer", "q", fabric.Endpoint{GID: peer.GID, QPN: 77, HasType: true, GIDType: ib.RoCEv1}, fabric.Attributes{}, fabric.GIDFamilyMismatch, "remote_endpoint.gid", []string{"RoCE v1"}},
 			{"local index of RoCE v1", "q", peer, fabric.Attributes{GIDIndex: &zero}, fabric.GIDFamilyMismatch, "remote_endpoint.gid", nil},

@@ -27,7 +27,7 @@ func (f *Fabric) checkPath(op string, r *record, ask *qpAsk, remote *Endpoint, n
 	if remote == nil {
 		if need && ask.Remote == nil {
 			return violations{{Field: "remote_endpoint.gid", Reason: FieldRequired, Problem: "the way to RTR needs the peer's GID, QPN and PSN"},
-				{Field: "remote_endpoint.qpn", Reason: FieldRequired, Problem: "want 2 to 0xffffff"}}.err(op, r.name)
+				{Field: "remote_endpoint.qpn", Reason: FieldRequired, Problem: "want 2 to 0xfffffe"}}.err(op, r.name)
 		}
 		return f.checkGIDIndex(fault, r.card, ask)
 	}
@@ -59,8 +59,8 @@ func checkEndpoint(op, name string, remote *Endpoint) error {
 	if remote.GID.IsZero() {
 		v.required("remote_endpoint.gid", "want the peer's GID, as its local_endpoint tells it")
 	}
-	if remote.QPN < 2 || remote.QPN > ib.MaxQPN {
-		v.invalid("remote_endpoint.qpn", fmt.Sprintf("%#x: want 2 to 0xffffff", uint32(remote.QPN)))
+	if remote.QPN < 2 || remote.QPN >= ib.MaxQPN { // the last is multicast
+		v.invalid("remote_endpoint.qpn", fmt.Sprintf("%#x: want 2 to 0xfffffe", uint32(remote.QPN)))
 	}
 	if remote.PSN > 0xffffff {
 		v.invalid("remote_endpoint.psn", fmt.Sprintf("%#x: want 0 to 0xffffff", uint32(remote.PSN)))

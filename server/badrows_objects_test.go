@@ -150,6 +150,7 @@ func transferRows(x *fixture) []badRow {
 		one(".destination.gid", "missing", to(&pb.WorkRequest_Destination{Qpn: 2}), fabric.FieldRequired, ".destination.gid"),
 		one(".destination.gid", "not a GID", to(&pb.WorkRequest_Destination{Gid: "10.0.0.1", Qpn: 2}), fabric.FieldInvalid, ".destination.gid"),
 		one(".destination.qpn", "too large", to(&pb.WorkRequest_Destination{Gid: "::1", Qpn: 1 << 24}), fabric.FieldInvalid, ".destination.qpn"),
+		one(".destination.qpn", "multicast", to(&pb.WorkRequest_Destination{Gid: "::1", Qpn: 0xffffff}), fabric.FieldInvalid, ".destination.qpn"),
 
 		bad("max_completions", "too many", func(m poll) { m.MaxCompletions = 1025 }, fabric.FieldInvalid),
 		bad("wait", "too long", func(m poll) { m.Wait = durationpb.New(61 * time.Second) }, fabric.FieldInvalid),

@@ -53,8 +53,8 @@ func (v *faults) work(field string, r *pb.WorkRequest) device.WorkRequest {
 		if d.Gid == "" {
 			v.required(at+".gid", "want the GID of the receiver")
 		}
-		if d.Qpn < 1 || ib.QPN(d.Qpn) > ib.MaxQPN {
-			v.invalid(at+".qpn", "%#x: want 1 to 0xffffff", d.Qpn)
+		if d.Qpn < 1 || ib.QPN(d.Qpn) >= ib.MaxQPN { // the last is multicast
+			v.invalid(at+".qpn", "%#x: want 1 to 0xfffffe", d.Qpn)
 		}
 		out.Dest = &device.Datagram{GID: v.gid(at+".gid", d.Gid), QPN: ib.QPN(d.Qpn), QKey: ib.QKey(d.Qkey)}
 	}

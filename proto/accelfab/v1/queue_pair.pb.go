@@ -1253,7 +1253,7 @@ type QueuePair_Endpoint struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// IPv6 text form, for instance `::ffff:127.64.0.9`.
 	Gid string `protobuf:"bytes,1,opt,name=gid,proto3" json:"gid,omitempty"`
-	// Queue pair number, 2 to 0xffffff.
+	// Queue pair number, 2 to 0xfffffe.
 	Qpn uint32 `protobuf:"varint,2,opt,name=qpn,proto3" json:"qpn,omitempty"`
 	// First packet sequence number that this end sends, 0 to 0xffffff.
 	Psn uint32 `protobuf:"varint,3,opt,name=psn,proto3" json:"psn,omitempty"`

@@ -1085,7 +1085,7 @@ type WorkRequest_Destination struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// IPv6 text form. The queue pair's port needs a RoCE v2 entry of its family.
 	Gid string `protobuf:"bytes,1,opt,name=gid,proto3" json:"gid,omitempty"`
-	// Queue pair number, 1 to 0xffffff.
+	// Queue pair number, 1 to 0xfffffe.
 	Qpn uint32 `protobuf:"varint,2,opt,name=qpn,proto3" json:"qpn,omitempty"`
 	// Q_Key of the receiver. With the highest bit set the sender's own is sent. A receiver whose Q_Key is
 	// another drops the message, and nobody is told but its port's qkey_violations.
