@@ -212,8 +212,9 @@ func (qp *QueuePair) receive(now time.Time, p *ib.Packet, from *Arrival) Fate {
 
 // Transmit gives up to budget packets to the sink. It reports whether more could
 // be sent at once. Answers with data and NAKs come first, but when there are also
-// requests they take no more than half; an acknowledgement comes last, as it is
-// shorter than all else and so can end a run of packets of one size.
+// requests they take no more than half; an acknowledgement comes last, in a place
+// that is kept for it, as it is shorter than all else and so can end a run of
+// packets of one size.
 func (qp *QueuePair) Transmit(now time.Time, sink Sink, budget int) (more bool) {
 	if qp.cfg.Type != ib.RC {
 		return qp.sendUnacknowledged(sink, budget)
@@ -227,7 +228,11 @@ func (qp *QueuePair) Transmit(now time.Time, sink Sink, budget int) (more bool) 
 		budget -= qp.sendResponses(sink, share)
 	}
 	if requests {
-		budget -= qp.sendRequests(now, sink, budget)
+		ack := 0
+		if qp.responder.answers.onlyAck() {
+			ack = 1
+		}
+		budget -= qp.sendRequests(now, sink, budget-ack)
 		qp.sendResponses(sink, budget)
 	}
 	return qp.responder.answers.due() || qp.readyToSend()

@@ -298,6 +298,16 @@ func (w *wire) step() bool {
 	if at.After(w.now) {
 		w.now = at
 	}
+	w.deliver()
+	for _, e := range w.ends {
+		e.Expire(w.now)
+		e.collect()
+	}
+	return true
+}
+
+// deliver hands over what has come to the end of the wire by now.
+func (w *wire) deliver() {
 	for len(w.flight) > 0 && !w.flight[0].at.After(w.now) {
 		x := heap.Pop(&w.flight).(inFlight)
 		var p ib.Packet
@@ -307,11 +317,6 @@ func (w *wire) step() bool {
 		w.ends[x.to].Receive(w.now, &p, &transport.Arrival{Src: gid(1 - x.to), Dst: gid(x.to), HopLimit: 64})
 		w.free = append(w.free, x.data)
 	}
-	for _, e := range w.ends {
-		e.Expire(w.now)
-		e.collect()
-	}
-	return true
 }
 
 // run lets the wire go on until nothing is left to do. A wire that is busy for
