@@ -179,7 +179,7 @@ func (s *Server) converse(conn *net.UnixConn) {
 		err := s.descriptors.await(conn, &p)
 		if err != nil {
 			p.close()
-	if errors.Is(err, os.ErrDeadlineExceeded) {
+			if errors.Is(err, os.ErrDeadlineExceeded) {
 				s.descriptors.quiet.Add(1)
 			}
 			return

@@ -15,7 +15,7 @@ import (
 func (p *packet) receive(conn *net.UnixConn) error {
 	data, control := make([]byte, maxPacket), make([]byte, unix.CmsgSpace(4))
 	n, nc, flags, _, err := conn.ReadMsgUnix(data, control) // close-on-exec
-	n, nc = max(n, 0), max(nc, 0) // -1 with some errors
+	n, nc = max(n, 0), max(nc, 0)                           // -1 with some errors
 	p.data = data[:n]
 	messages, bad := unix.ParseSocketControlMessage(control[:nc])
 	for i := range messages {

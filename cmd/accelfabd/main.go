@@ -72,7 +72,8 @@ func command() *cobra.Command {
 		Long: `accelfabd owns the accelerators of this node and everything that jobs build on
 their fabric. Each flag is also a key of the YAML file that --config names; a flag
 wins over the file. When it serves, it writes RUN-DIR/accelfabd.json with its
-process id and the addresses of its doors.
+process id and the addresses of its doors; one of them is descriptors.sock beside it,
+on which descriptors of exported memory come and go.
 
 The ports of software devices are on loopback, for nodes on this machine. To
 reach Linux with Soft-RoCE, or nodes on other machines, name addresses of this
