@@ -81,8 +81,7 @@ func newMRCreateCmd(a *app) *cobra.Command {
 		Short: "Register a range of a buffer, or of another device's export",
 		Example: `  accelfab mr create soft-0 --id mr1 --pd soft-0/pd1 --buffer soft-0/buffer1
   accelfab mr create soft-0 --pd soft-0/pd1 --buffer soft-0/buffer1 --offset 4KiB --length 64KiB --access remote-read
-  accelfab mr create soft-1 --pd soft-1/pd1 --import-export soft-0/export1
-  accelfab export fetch soft-0/export1 -- accelfab mr create soft-1 --pd soft-1/pd1 --import-fd 3`,
+  accelfab mr create soft-1 --pd soft-1/pd1 --import-export soft-0/export1`,
 	}, func(parent string) (call[*pb.MemoryRegion], error) {
 		m := &pb.MemoryRegion{Labels: cr.labels, OffsetBytes: uint64(offset), LengthBytes: uint64(length)}
 		var err error
