@@ -8,7 +8,7 @@ import (
 	"github.com/accelfab/accelfab/device/ib"
 )
 
-// What the machines themselves cost: 1 MiB messages between two Conns without
+// What the machines themselves cost: 1 MiB messages between two queue pairs without
 // a network, one copy from memory to memory for each packet.
 func BenchmarkStream(b *testing.B) {
 	for _, op := range []struct {

@@ -64,7 +64,7 @@ type Config struct {
 	RecvWR int
 	SGE    int // most entries of a work request
 	// Window is the most packets that are outstanding: requests that are not
-	// acknowledged, and READ responses asked for. All Conns that share a
+	// acknowledged, and READ responses asked for. All queue pairs that share a
 	// receive buffer should fit into half of it. At most MaxWindow.
 	Window int
 }
