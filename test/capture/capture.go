@@ -34,6 +34,10 @@ func Start(t testing.TB, netns, link, file string) (stop func()) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { // of a test that ends before it stops
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
 	lines := bufio.NewReader(stderr)
 	for { // it says "listening on" when it does
 		line, err := lines.ReadString('\n')
