@@ -335,7 +335,7 @@ func TestRoundsLeaveNothing(t *testing.T) {
 	took := all(warm, rounds)
 	whole := time.Since(began)
 	slices.Sort(took)
-	t.Logf("%d rounds of export, fetch, upload, import, delete by %d callers: %.0f/s, p50 %v, p99 %v; descriptors %d before, %d after; resident memory %d KiB before, %d KiB after",
+	t.Logf("%d rounds of export, fetch, upload, import, delete by %d callers: %.0f/s, p50 %v, p99 %v; descriptors %d before, %d after; anonymous memory %d KiB before, %d KiB after",
 		rounds, callers, float64(rounds)/whole.Seconds(), took[rounds/2], took[rounds*99/100], len(before), len(n.descriptors()), memory, n.memory())
 	// The device learns of a close by an event.
 	deadline := time.Now().Add(20 * time.Second)
@@ -347,11 +347,11 @@ func TestRoundsLeaveNothing(t *testing.T) {
 	}
 }
 
-// memory is what the daemon holds of the machine's, in KiB.
+// memory is what the daemon holds of the machine's without its files, in KiB.
 func (n *node) memory() (kib int) {
 	n.t.Helper()
 	for line := range strings.Lines(string(must(os.ReadFile(fmt.Sprintf("/proc/%d/status", n.Daemon.PID())))(n.t))) {
-		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+		if rest, ok := strings.CutPrefix(line, "RssAnon:"); ok {
 			fmt.Sscan(rest, &kib)
 		}
 	}
