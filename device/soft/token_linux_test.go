@@ -136,27 +136,34 @@ func TestWhatIsNoToken(t *testing.T) {
 	}
 }
 
-// TestRelay is no test of its own: as a process that TestATokenIsKnownAgain starts
-// it hands descriptor 3 to the next, and the last sends it back by descriptor 4.
-func TestRelay(t *testing.T) {
-	const variable = "ACCELFAB_RELAY"
-	hops := os.Getenv(variable)
+// relayVariable is set in the processes that TestATokenIsKnownAgain starts: a
+// character for each hop that is left.
+const relayVariable = "ACCELFAB_RELAY"
+
+func TestMain(m *testing.M) {
+	hops := os.Getenv(relayVariable)
 	if hops == "" {
-		t.Skip("not started as a relay")
+		os.Exit(m.Run())
 	}
-	token, back := os.NewFile(3, "token"), os.NewFile(4, "back")
-	if len(hops) > 1 {
-		cmd := exec.Command(os.Args[0], "-test.run=^TestRelay$")
-		cmd.Env = append(os.Environ(), variable+"="+hops[1:])
-		cmd.ExtraFiles = []*os.File{token, back}
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
-		return
+	if err := relay(hops); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
-	if err := unix.Sendmsg(4, []byte("x"), unix.UnixRights(3), nil, 0); err != nil {
-		t.Fatal(err)
+}
+
+// relay hands descriptor 3 to the next process, and in the last one sends it
+// back by descriptor 4.
+func relay(hops string) error {
+	if len(hops) == 1 {
+		return unix.Sendmsg(4, []byte("x"), unix.UnixRights(3), nil, 0)
 	}
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), relayVariable+"="+hops[1:])
+	cmd.ExtraFiles = []*os.File{os.NewFile(3, "token"), os.NewFile(4, "back")}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w: %s", err, out)
+	}
+	return nil
 }
 
 func TestATokenIsKnownAgain(t *testing.T) {
@@ -167,8 +174,8 @@ func TestATokenIsKnownAgain(t *testing.T) {
 	}
 	here, there := os.NewFile(uintptr(pair[0]), "here"), os.NewFile(uintptr(pair[1]), "there")
 	defer here.Close()
-	cmd := exec.Command(os.Args[0], "-test.run=^TestRelay$")
-	cmd.Env = append(os.Environ(), "ACCELFAB_RELAY=...")
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), relayVariable+"=...")
 	cmd.ExtraFiles = []*os.File{f, there}
 	out, err := cmd.CombinedOutput()
 	there.Close()
