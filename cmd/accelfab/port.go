@@ -99,7 +99,10 @@ func countersOf(p *pb.Port) []counter {
 	m := p.GetCounters().ProtoReflect()
 	for i := range m.Descriptor().Fields().Len() {
 		f := m.Descriptor().Fields().Get(i)
-		if n := m.Get(f).Uint(); f.Kind() == protoreflect.Uint64Kind && n > 0 {
+		if f.Kind() != protoreflect.Uint64Kind {
+			continue
+		}
+		if n := m.Get(f).Uint(); n > 0 {
 			out = append(out, counter{string(f.Name()), n})
 		}
 	}

@@ -151,7 +151,7 @@ func TestBadInputEndsAsTheSpecificationSays(t *testing.T) {
 	for _, op := range []ib.Opcode{ib.RCRDMAWriteOnly, ib.UCRDMAWriteOnly, ib.UDSendOnly} {
 		name := func(s string) string { return op.String() + ": " + s }
 		rows = append(rows,
-			row{name("empty"), func(*besieged) []byte { return []byte{0} }, "Truncated", "", ib.RTS},
+			row{name("one byte"), func(*besieged) []byte { return []byte{0} }, "Truncated", "", ib.RTS},
 			row{name("shorter than a BTH"), func(b *besieged) []byte { return b.wire(make([]byte, 12))[:15] }, "Truncated", "", ib.RTS},
 			row{name("BTH alone"), transport(op, cut(12)), "Truncated", "", ib.RTS},
 			row{name("extension header cut short"), transport(op, cut(op.HeaderLen()-1)), "Truncated", "", ib.RTS},
