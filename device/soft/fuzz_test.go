@@ -22,10 +22,8 @@ import (
 func FuzzReceive(f *testing.F) {
 	a := newAttack(f)
 	f.Fuzz(func(t *testing.T, program []byte) {
-		if len(program) > 1024 {
-			t.Skip("long programs find nothing that short ones do not")
-		}
-		a.play(t, program)
+		// Long programs find nothing that short ones do not.
+		a.play(t, program[:min(len(program), 1024)])
 	})
 }
 

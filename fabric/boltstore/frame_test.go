@@ -66,9 +66,7 @@ func FuzzFrame(f *testing.F) {
 	f.Add(uint64(1), "records/1", []byte("value"))
 	f.Add(uint64(0), "", []byte{})
 	f.Fuzz(func(t *testing.T, id uint64, name string, value []byte) {
-		if len(name) > maxName {
-			t.Skip()
-		}
+		name = name[:min(len(name), maxName)]
 		b := appendFrame([]byte("before"), key(id), name, value)[len("before"):]
 		gotName, gotValue, err := parseFrame(key(id), b)
 		if err != nil || string(gotName) != name || !bytes.Equal(gotValue, value) {

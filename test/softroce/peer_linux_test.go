@@ -91,7 +91,7 @@ func boot() (p *peer, skip string, err error) {
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return nil, fmt.Sprintf("machine/build.sh built no machine: %v\n%s", err, stderr.String()), nil
+		return nil, "", fmt.Errorf("machine/build.sh built no machine: %w\n%s", err, stderr.String())
 	}
 	dir := strings.TrimSpace(string(out))
 

@@ -236,10 +236,8 @@ func FuzzQueuePair(f *testing.F) {
 	f.Add(byte(1), []byte("\x04\xff\x00\x20\x01\x00\x0a\x10\x11\x00\x0b\x10\x07\x00\x00\x1b\x00\x00"))
 	f.Add(byte(2), []byte("\x04\xff\x00\x20\x01\x00\x0a\x10\x11\x00\x0b\x10\x07\x00\x00\x0b\x00\x00"))
 	f.Fuzz(func(t *testing.T, typ byte, data []byte) {
-		if len(data) > 4096 {
-			t.Skip("long scripts find nothing that short ones do not")
-		}
-		playAll(t, ib.RC+ib.QPType(typ%3), data)
+		// Long scripts find nothing that short ones do not.
+		playAll(t, ib.RC+ib.QPType(typ%3), data[:min(len(data), 4096)])
 	})
 }
 

@@ -23,7 +23,7 @@ again() {
 # As in "Depends: linux-image-6.1.0-57-amd64 (= 6.1.192-3)".
 read -r kernel version < <(apt-cache show --no-all-versions linux-image-amd64 2>/dev/null |
 	sed -n 's/^Depends: linux-image-\([^ ]*\) (= \([^)]*\)).*/\1 \2/p') || again "$@"
-recipe=$({ cat build.sh init verbs.c; dpkg-query -W busybox-static ibverbs-providers ibverbs-utils rdmacm-utils iproute2; } | sha256sum | cut -c1-12)
+recipe=$({ cat build.sh init verbs.c; dpkg-query -W busybox-static iproute2 ibverbs-{providers,utils} rdmacm-utils libibverbs1 librdmacm1 libc6; } | sha256sum | cut -c1-12)
 peer=$cache/$version-$recipe
 if [ -d "$peer" ]; then
 	echo "$peer"
