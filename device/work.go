@@ -54,9 +54,9 @@ type Completion struct {
 	Length    uint32 // bytes received or read; for sends 0
 	Imm       uint32
 	HasImm    bool
-	Receive   bool      // from the receive completion queue
-	Solicited bool      // the peer asked for an event
-	Source    *Datagram // UD receives: who sent (QKey is zero)
-	HasGRH    bool      // UD receives: the first 40 bytes are a GRH, which Length counts; over IPv4 the IP header is the last 20 of them
-	VendorErr uint32    // driver's own code, 0 if none
+	Receive   bool     // from the receive completion queue
+	Solicited bool     // the peer asked for an event
+	Source    Datagram // UD receives, those with HasGRH: who sent (QKey is zero)
+	HasGRH    bool     // UD receives: the first 40 bytes are a GRH, which Length counts; over IPv4 the IP header is the last 20 of them
+	VendorErr uint32   // driver's own code, 0 if none
 }

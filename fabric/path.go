@@ -91,24 +91,15 @@ func (f *Fabric) checkGIDIndex(fault faultFunc, c *card, ask *qpAsk) error {
 // pickGID gives the local GID's index for a peer: RoCE v2, of the peer's
 // address family.
 func pickGID(fault faultFunc, port *device.Port, ask *qpAsk, remote *Endpoint) (int, error) {
-	family := func(g ib.GID) string {
-		switch {
-		case g.IsIPv4Mapped():
-			return "IPv4"
-		case g.IsLinkLocal():
-			return "IPv6 link-local"
-		}
-		return "IPv6"
-	}
 	mismatch := func(have *device.GIDEntry) error {
 		text, kind := "none", "no RoCE v2 GID"
 		if have == nil {
 			have = localGID(port, -1)
 		}
 		if have != nil {
-			text, kind = have.GID.String(), fmt.Sprintf("%s (%v, %s)", have.GID, have.Type, family(have.GID))
+			text, kind = have.GID.String(), fmt.Sprintf("%s (%v, %s)", have.GID, have.Type, have.GID.Family())
 		}
-		of := family(remote.GID)
+		of := remote.GID.Family()
 		if remote.HasType {
 			of = remote.GIDType.String() + ", " + of
 		}
@@ -117,7 +108,7 @@ func pickGID(fault faultFunc, port *device.Port, ask *qpAsk, remote *Endpoint) (
 	}
 	for i := range port.GIDs {
 		e := &port.GIDs[i]
-		fits := e.Type == ib.RoCEv2 && family(e.GID) == family(remote.GID) && (!remote.HasType || remote.GIDType == ib.RoCEv2)
+		fits := e.Type == ib.RoCEv2 && e.GID.Family() == remote.GID.Family() && (!remote.HasType || remote.GIDType == ib.RoCEv2)
 		switch {
 		case ask.GIDIndex >= 0 && e.Index == ask.GIDIndex:
 			if !fits {

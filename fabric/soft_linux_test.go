@@ -151,7 +151,7 @@ func TestUCWriteWithImmediate(t *testing.T) {
 	p.post(qps[0], device.WorkRequest{ID: 1, Opcode: device.WorkWriteImm, Imm: 0xbeef, Signaled: true, Solicited: true, SGL: p.sgl(0, uint32(len(want))),
 		RemoteAddr: p.regions[1].IOVA, RKey: p.regions[1].RKey})
 	p.next(t, qps[0], 0)
-	if c := p.next(t, qps[1], 0); c.ID != 2 || c.Opcode != ib.WCRecvRDMAWithImm || !c.HasImm || c.Imm != 0xbeef || !c.Solicited || c.Source != nil || c.HasGRH {
+	if c := p.next(t, qps[1], 0); c.ID != 2 || c.Opcode != ib.WCRecvRDMAWithImm || !c.HasImm || c.Imm != 0xbeef || !c.Solicited || c.Source != (device.Datagram{}) || c.HasGRH {
 		t.Errorf("%+v", c)
 	}
 	if !bytes.Equal(p.read(1, len(want)), want) {
@@ -185,7 +185,7 @@ func TestDatagrams(t *testing.T) {
 	p.post(qps[0], send)
 	p.next(t, qps[0], 1)
 	c := p.next(t, qps[1], 0)
-	if c.ID != 2 || c.Opcode != ib.WCRecv || int(c.Length) != grh+len(want) || !c.HasGRH || c.Imm != 7 || c.Source == nil || c.Source.GID != qps[0].Local.GID || c.Source.QPN != qps[0].Local.QPN {
+	if c.ID != 2 || c.Opcode != ib.WCRecv || int(c.Length) != grh+len(want) || !c.HasGRH || c.Imm != 7 || c.Source.GID != qps[0].Local.GID || c.Source.QPN != qps[0].Local.QPN {
 		t.Errorf("%+v", c)
 	}
 	if got := p.read(1, grh+len(want))[grh:]; !bytes.Equal(got, want) {

@@ -159,7 +159,7 @@ func completionToProto(c *fabric.Completion) *pb.Completion {
 	if c.HasImm {
 		out.ImmData = &c.Imm
 	}
-	if c.Source != nil {
+	if c.HasGRH {
 		out.SourceQpn, out.SourceGid = uint32(c.Source.QPN), gidText(c.Source.GID)
 	}
 	return out

@@ -47,6 +47,18 @@ func (g GID) IsIPv4Mapped() bool { return netip.AddrFrom16(g).Is4In6() }
 // IsLinkLocal reports whether the GID is in fe80::/10.
 func (g GID) IsLinkLocal() bool { return g[0] == 0xfe && g[1]&0xc0 == 0x80 }
 
+// Family names the addresses that the GID can reach: "IPv4", "IPv6" or "IPv6
+// link-local". The two ends of a path are of one family.
+func (g GID) Family() string {
+	switch {
+	case g.IsIPv4Mapped():
+		return "IPv4"
+	case g.IsLinkLocal():
+		return "IPv6 link-local"
+	}
+	return "IPv6"
+}
+
 // IsZero reports whether all bits are zero, the mark of an empty table entry.
 func (g GID) IsZero() bool { return g == GID{} }
 

@@ -114,6 +114,16 @@ func TestGID(t *testing.T) {
 			g.IsIPv4Mapped() != tt.mapped || g.IsLinkLocal() != tt.linkLocal || g.IsZero() != (tt.text == "::") {
 			t.Errorf("%s: %s, address %s, mapped %v, link-local %v", tt.text, g, g.Addr(), g.IsIPv4Mapped(), g.IsLinkLocal())
 		}
+		family := "IPv6"
+		switch {
+		case tt.mapped:
+			family = "IPv4"
+		case tt.linkLocal:
+			family = "IPv6 link-local"
+		}
+		if g.Family() != family {
+			t.Errorf("%s: family %s, want %s", tt.text, g.Family(), family)
+		}
 		if GIDFromAddr(g.Addr()) != g {
 			t.Errorf("%s: through its address it became %s", g, GIDFromAddr(g.Addr()))
 		}

@@ -28,30 +28,41 @@ func newPath(from *socket, to netip.Addr, trafficClass, hopLimit uint8) path {
 	}
 }
 
-// router finds the paths of datagrams. It keeps the last one, as datagrams
-// mostly go where those before them went.
+// maxPaths is how many paths a router keeps.
+const maxPaths = 64
+
+// router finds the paths of datagrams, and keeps them, as datagrams mostly go
+// where others went before.
 type router struct {
 	port         *port
 	gidIndex     int // -1: the first entry of the destination's family
 	trafficClass uint8
 	hopLimit     uint8
 
-	gid  ib.GID
-	last *path
+	paths map[ib.GID]*path // at most maxPaths
 }
 
-// path gives the path to a GID, nil if there is none.
-func (r *router) path(to ib.GID) *path {
-	if r.last != nil && r.gid == to {
-		return r.last
+// path gives the path to a GID, or says why there is none.
+func (r *router) path(to ib.GID) (*path, error) {
+	if p := r.paths[to]; p != nil {
+		return p, nil
+	}
+	if to.IsZero() {
+		return nil, invalid("destination.gid", "is missing")
 	}
 	e, err := r.port.source(r.gidIndex, to)
-	if err != nil || r.port.checkCable(to.Addr()) != nil {
-		return nil
+	if err == nil {
+		err = r.port.checkCable(to.Addr())
+	}
+	if err != nil {
+		return nil, err
+	}
+	if r.paths == nil || len(r.paths) == maxPaths {
+		r.paths = make(map[ib.GID]*path)
 	}
 	p := newPath(e.socket, to.Addr(), r.trafficClass, r.hopLimit)
-	r.gid, r.last = to, &p
-	return r.last
+	r.paths[to] = &p
+	return &p, nil
 }
 
 // batch gathers packets of one queue pair and sends them in few calls. It
@@ -89,8 +100,9 @@ func packetsOf(mtu ib.MTU) int { return min(maxDatagrams/(mtu.Bytes()+maxPacket)
 func (t *batch) Send(p *ib.Packet, to *device.Datagram) {
 	path := t.path
 	if to != nil {
-		if path = t.router.path(to.GID); path == nil {
-			return // an address that is not reached from here: lost
+		var err error
+		if path, err = t.router.path(to.GID); err != nil {
+			return // an address that is not reached from here any more: lost
 		}
 	}
 	start := len(t.b)

@@ -117,7 +117,7 @@ func (p *port) sockets() (list []*socket) {
 func (p *port) entry(index int, remote ib.GID) *gidEntry {
 	for i := range p.gids {
 		e := &p.gids[i]
-		if e.Index == index || index < 0 && e.socket != nil && family(e.GID) == family(remote) {
+		if e.Index == index || index < 0 && e.socket != nil && e.GID.Family() == remote.Family() {
 			return e
 		}
 	}

@@ -197,7 +197,10 @@ func (qp *queuePair) checkDestination(to *device.Datagram) error {
 	if qp.info.State == ib.Reset || qp.info.State == ib.Init {
 		return nil // refused for its state
 	}
-	err := qp.port.checkDatagram(qp.router.gidIndex, to.GID)
+	_, err := qp.router.path(to.GID)
+	if err == nil {
+		return nil
+	}
 	if field := (*device.FieldError)(nil); errors.As(err, &field) {
 		return invalid("destination.gid", "%s", field.Problem)
 	}

@@ -178,12 +178,12 @@ func (p *port) source(index int, remote ib.GID) (*gidEntry, error) {
 	e := p.entry(index, remote)
 	switch {
 	case e == nil && index < 0:
-		return nil, invalid("gid_index", "port %d has no GID of the family of the remote one, %s (%v): it has %s", p.number, family(remote), remote, p.table())
+		return nil, invalid("gid_index", "port %d has no GID of the family of the remote one, %s (%v): it has %s", p.number, remote.Family(), remote, p.table())
 	case e == nil:
 		return nil, invalid("gid_index", "%d: port %d has %s", index, p.number, p.table())
-	case family(e.GID) != family(remote):
+	case e.GID.Family() != remote.Family():
 		return nil, invalid("gid_index", "%d of port %d is %s (%v), the remote GID is %s (%v): both ends must be of one family; port %d has %s",
-			index, p.number, family(e.GID), e.GID, family(remote), remote, p.number, p.table())
+			index, p.number, e.GID.Family(), e.GID, remote.Family(), remote, p.number, p.table())
 	case e.socket == nil:
 		return nil, p.carriesNothing(e)
 	}
@@ -219,28 +219,6 @@ func (p *port) checkIndex(index int) error {
 func (p *port) carriesNothing(e *gidEntry) error {
 	return invalid("gid_index", "%d: the loopback network of port %d has no link-local addresses, %v carries no packets; port %d has %s",
 		e.Index, p.number, e.GID, p.number, p.table())
-}
-
-// checkDatagram says whether a datagram can go from the entry of the GID table
-// (-1: the first of the right family) to a remote GID.
-func (p *port) checkDatagram(index int, remote ib.GID) error {
-	if remote.IsZero() {
-		return invalid("destination.gid", "is missing")
-	}
-	if _, err := p.source(index, remote); err != nil {
-		return err
-	}
-	return p.checkCable(remote.Addr())
-}
-
-func family(g ib.GID) string {
-	switch {
-	case g.IsIPv4Mapped():
-		return "IPv4"
-	case g.IsLinkLocal():
-		return "IPv6 link-local"
-	}
-	return "IPv6"
 }
 
 // checkCable says whether the port can reach an address.

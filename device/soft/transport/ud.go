@@ -50,7 +50,7 @@ func (qp *QueuePair) executeDatagram(w *recvWork, p *ib.Packet, from *Arrival) f
 	}
 	wc := device.Completion{
 		Opcode: ib.WCRecv, Length: uint32(length), HasGRH: true, Solicited: p.SolicitedEvent,
-		Source: &device.Datagram{GID: from.Src, QPN: p.DETH.SrcQP},
+		Source: device.Datagram{GID: from.Src, QPN: p.DETH.SrcQP},
 	}
 	if p.Opcode.HasImm() {
 		wc.HasImm, wc.Imm = true, uint32(p.Imm)
