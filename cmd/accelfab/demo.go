@@ -22,12 +22,13 @@ const (
 )
 
 func newDemoCmd() *cobra.Command {
-	cfg := labConfig{nodes: 2, devices: []string{"soft:hls-2"}}
+	cfg := labConfig{nodes: 2, devices: []string{"soft:hls-2", "soft-nic"}}
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Show the main job on two software nodes",
-		Long: `Start two nodes with eight software cards each, move data between them by RDMA and
-check every byte, kill one daemon and start it again, and clean up. Each step says
+		Long: `Start two nodes with eight software cards and a NIC each, move data between them by
+RDMA and check every byte, export accelerator memory to a NIC and revoke it while the
+other node writes, kill one daemon and start it again, and clean up. Each step says
 what was measured; a check that fails ends the demo with status 1.
 
 The demo runs in a lab of its own and leaves nothing behind. Only if a step fails
@@ -87,6 +88,7 @@ var demoSteps = []demoStep{
 	{"memory", (*demo).memory},
 	{"RDMA between the nodes", (*demo).betweenNodes},
 	{"RDMA inside a node", (*demo).insideNode},
+	{"memory exported to a NIC, and revoked", (*demo).exported},
 	{"a device that is taken", (*demo).takenDevice},
 	{"a daemon killed and back", (*demo).killedDaemon},
 	{"everything closed", (*demo).closeAll},
@@ -168,7 +170,7 @@ func (d *demo) moved(what string, bytes uint64, t time.Duration) string {
 }
 
 func (r demoReport) print(w io.Writer) error {
-	fmt.Fprintln(w, "10. summary")
+	fmt.Fprintf(w, "%d. summary\n", len(demoSteps)+1)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, m := range r.Measured {
 		fmt.Fprintf(t, "   %s\t%s", m.What, rounded(time.Duration(m.Seconds*float64(time.Second))))

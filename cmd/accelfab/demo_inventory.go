@@ -20,6 +20,8 @@ type demoNode struct {
 	name    string
 	card    string // the one with module id 0
 	port    string // the first one of that card that leads outside
+	nic     string // the host NIC
+	nicPort string // its first port
 	session *pb.Session
 	free    map[string]uint64 // bytes of memory free before the demo made anything, by card
 }
@@ -99,8 +101,11 @@ func (d *demo) inventory(ctx context.Context) error {
 				}
 			}
 		}
-		d.say("%s: %d cards %s with %d MiB each, port map %s, ports: %d to other cards, %d to the outside, %d active",
-			n.name, len(devices), devices[0].GetModel(), devices[0].GetMemoryBytes()>>20, topo.GetPortMap(),
+		if err := n.findNIC(devices, topo); err != nil {
+			return err
+		}
+		d.say("%s: %d cards %s with %d MiB each, and %s; port map %s, ports: %d to other cards, %d to the outside, %d active",
+			n.name, len(devices)-1, devices[0].GetModel(), devices[0].GetMemoryBytes()>>20, n.nic, topo.GetPortMap(),
 			count[pb.Port_CLASS_INTERNAL], count[pb.Port_CLASS_SCALE_OUT], active)
 		card := topo.GetCards()[0]
 		n.card = card.GetDevice()
@@ -117,6 +122,22 @@ func (d *demo) inventory(ctx context.Context) error {
 	}
 	d.say("path outside: %s to %s; cable inside: %s to %s", d.a.port, d.b.port, d.lane.port, d.lane.peerPort)
 	return nil
+}
+
+// findNIC finds the host NIC, by its driver, and its first port.
+func (n *demoNode) findNIC(devices []*pb.Device, topo *pb.Topology) error {
+	for _, dev := range devices {
+		if dev.GetDriver() == "soft-nic" {
+			n.nic = dev.GetName()
+		}
+	}
+	for _, card := range topo.GetCards() {
+		if card.GetDevice() == n.nic && len(card.GetPorts()) > 0 {
+			n.nicPort = card.GetPorts()[0].GetPort()
+			return nil
+		}
+	}
+	return fmt.Errorf("%s has no host NIC with a port", n.name)
 }
 
 // laneOf chooses the first cable of a card to another, and a second cable
@@ -154,7 +175,7 @@ func (d *demo) sessions(ctx context.Context) error {
 	for _, at := range []struct {
 		n     *demoNode
 		cards []string
-	}{{d.a, []string{d.lane.card, d.lane.peer}}, {d.b, []string{d.b.card}}} {
+	}{{d.a, []string{d.lane.card, d.lane.peer, d.a.nic}}, {d.b, []string{d.b.card}}} {
 		s, err := at.n.openSession(ctx, at.cards)
 		if err != nil {
 			return err
@@ -169,7 +190,7 @@ func (d *demo) sessions(ctx context.Context) error {
 				return fmt.Errorf("%s is held by %v, want %s alone", dev.GetName(), dev.GetHolders(), s.GetName())
 			}
 		}
-		d.say("%s of %s holds %s", s.GetName(), s.GetOwner().GetIdentity(), strings.Join(at.cards, " and "))
+		d.say("%s of %s holds %s", s.GetName(), s.GetOwner().GetIdentity(), strings.Join(at.cards, ", "))
 	}
 	return nil
 }

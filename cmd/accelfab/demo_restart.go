@@ -192,7 +192,7 @@ func (d *demo) closeAll(ctx context.Context) error {
 		}
 		for _, dev := range devices {
 			u := dev.GetUsage()
-			if u.GetQueuePairs()+u.GetProtectionDomains()+u.GetMemoryRegions()+u.GetBuffers() > 0 || len(dev.GetHolders()) > 0 {
+			if u.GetQueuePairs()+u.GetProtectionDomains()+u.GetMemoryRegions()+u.GetBuffers()+u.GetMemoryExports() > 0 || len(dev.GetHolders()) > 0 {
 				return fmt.Errorf("%s still has %v and is held by %v", dev.GetName(), u, dev.GetHolders())
 			}
 			if free := n.free[dev.GetName()]; dev.GetMemoryFreeBytes() != free {
@@ -207,12 +207,12 @@ func (d *demo) closeAll(ctx context.Context) error {
 // demoObjects is what is on a node.
 type demoObjects struct {
 	uids  map[string]string // by name
-	count [5]int
+	count [6]int
 }
 
 func (o demoObjects) String() string {
-	return fmt.Sprintf("%d sessions, %d protection domains, %d buffers, %d memory regions, %d queue pairs",
-		o.count[0], o.count[1], o.count[2], o.count[3], o.count[4])
+	return fmt.Sprintf("%d sessions, %d protection domains, %d buffers, %d memory regions, %d queue pairs, %d exports",
+		o.count[0], o.count[1], o.count[2], o.count[3], o.count[4], o.count[5])
 }
 
 // objects lists all objects of the node, which fit into one page each.
@@ -226,7 +226,8 @@ func (n *demoNode) objects(ctx context.Context) (demoObjects, error) {
 	b, err3 := n.client.Memory.ListBuffers(ctx, &pb.ListBuffersRequest{Parent: parent})
 	m, err4 := n.client.Memory.ListMemoryRegions(ctx, &pb.ListMemoryRegionsRequest{Parent: parent})
 	q, err5 := n.client.QueuePairs.ListQueuePairs(ctx, &pb.ListQueuePairsRequest{Parent: parent})
-	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
+	x, err6 := n.client.Memory.ListMemoryExports(ctx, &pb.ListMemoryExportsRequest{Parent: parent})
+	if err := errors.Join(err1, err2, err3, err4, err5, err6); err != nil {
 		return all, err
 	}
 	take(&all, 0, s.GetSessions())
@@ -234,6 +235,7 @@ func (n *demoNode) objects(ctx context.Context) (demoObjects, error) {
 	take(&all, 2, b.GetBuffers())
 	take(&all, 3, m.GetMemoryRegions())
 	take(&all, 4, q.GetQueuePairs())
+	take(&all, 5, x.GetMemoryExports())
 	return all, nil
 }
 
