@@ -129,8 +129,15 @@ type index struct {
 	byID     map[uint64]*record
 	sessions list
 	requests map[requestKey]*request
-	tombs    []*record // oldest first
+	tombs    []tombstone // oldest first
 	nextID   uint64
+}
+
+// tombstone is what memory keeps of a record of kindTombstone. There are many.
+type tombstone struct {
+	id  uint64
+	at  int64 // when its object went, nanoseconds of the epoch
+	key requestKey
 }
 
 // requestKey is a request id of one identity.
@@ -224,9 +231,12 @@ func (x *index) remove(r *record, tomb *record) {
 			break
 		}
 	}
+	if len(q.records) == 0 {
+		q.records = nil
+	}
 	if tomb != nil {
 		q.gone = tomb.name
-		x.tombs = append(x.tombs, tomb)
+		x.tombs = append(x.tombs, tombstone{tomb.id, tomb.Gone.At, key})
 		return
 	}
 	x.release(key, q)
@@ -242,10 +252,31 @@ func (x *index) bury(tomb *record) {
 	}
 	q.gone = tomb.name
 	q.left++
-	x.tombs = append(x.tombs, tomb)
+	x.tombs = append(x.tombs, tombstone{tomb.id, tomb.Gone.At, key})
 	if tomb.id >= x.nextID {
 		x.nextID = tomb.id + 1
 	}
+}
+
+// dig takes out the oldest tombstones: all that went before a time, and as many
+// as are above the most that are kept. It gives their ids.
+func (x *index) dig(before int64, most int) []uint64 {
+	n := max(0, len(x.tombs)-most)
+	for n < len(x.tombs) && x.tombs[n].at < before {
+		n++
+	}
+	if n == 0 {
+		return nil
+	}
+	ids := make([]uint64, n)
+	for i, t := range x.tombs[:n] {
+		ids[i] = t.id
+		if q := x.requests[t.key]; q != nil {
+			x.release(t.key, q)
+		}
+	}
+	x.tombs = slices.Delete(x.tombs, 0, n)
+	return ids
 }
 
 // release drops one of what names a request.

@@ -406,18 +406,7 @@ func (f *Fabric) expire() {
 // dropTombs forgets request ids of objects that went long ago. Fabric.mu is
 // held.
 func (f *Fabric) dropTombs() {
-	var old []uint64
-	limit := time.Now().Add(-tombAge).UnixNano()
-	for len(f.idx.tombs) > 0 && (len(f.idx.tombs) > tombMax || f.idx.tombs[0].Gone.At < limit) {
-		t := f.idx.tombs[0]
-		f.idx.tombs = f.idx.tombs[1:]
-		key := requestKey{t.Gone.Identity, t.Request}
-		if q := f.idx.requests[key]; q != nil {
-			f.idx.release(key, q)
-		}
-		old = append(old, t.id)
-	}
-	if old != nil {
+	if old := f.idx.dig(time.Now().Add(-tombAge).UnixNano(), tombMax); old != nil {
 		f.enter(entry{deletes: old})
 	}
 }
