@@ -57,7 +57,8 @@ type Imports interface {
 type Maintenance interface {
 	// MoveBuffer puts a buffer at another place of the card's memory, the lowest
 	// that is free, and keeps its contents and its device address. Importers
-	// that can follow are told before and attach anew; one that pins the memory
+	// that can follow are told before and attach anew, within the time of ctx or
+	// the buffer stays where it is; one that pins the memory
 	// makes the move fail with ErrBusy, and so does one that could not reach the
 	// new place. ErrNotFound; a *LimitError where there is no other place.
 	MoveBuffer(ctx context.Context, uid UID) (Buffer, error)

@@ -44,18 +44,18 @@ type Capability string
 
 // The capabilities of drivers.
 const (
-	CapRC       Capability = "RC"
-	CapUC       Capability = "UC"
-	CapUD       Capability = "UD"
-	CapAtomics  Capability = "ATOMICS"
-	CapSetPort  Capability = "SET_PORT"
-	CapSimulate Capability = "SIMULATE"
-	CapExport   Capability = "EXPORT"   // Exports
-	CapImport   Capability = "IMPORT"   // Imports
-	CapDynamic  Capability = "DYNAMIC"  // as an importer it follows memory that moves
-	CapMappable Capability = "MAPPABLE" // its exports are real dma-bufs
-	CapMove     Capability = "MOVE"     // Maintenance.MoveBuffer
-	CapReset    Capability = "RESET"    // Maintenance.Reset
+	CapRC         Capability = "RC"
+	CapUC         Capability = "UC"
+	CapUD         Capability = "UD"
+	CapAtomics    Capability = "ATOMICS"
+	CapSetPort    Capability = "SET_PORT"
+	CapSimulate   Capability = "SIMULATE"
+	CapExport     Capability = "EXPORT"      // Exports
+	CapImport     Capability = "IMPORT"      // Imports
+	CapMoveNotify Capability = "MOVE_NOTIFY" // as an importer it is told before memory moves, lets go and follows
+	CapMappable   Capability = "MAPPABLE"    // its exports are real dma-bufs
+	CapMove       Capability = "MOVE"        // Maintenance.MoveBuffer
+	CapReset      Capability = "RESET"       // Maintenance.Reset
 )
 
 // PortClass says where a port leads.

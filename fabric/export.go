@@ -206,7 +206,7 @@ func (f *Fabric) mayFetch(c Caller, r *record) bool {
 				return true
 			}
 		case x.GID != nil:
-			if c.HasPeer && c.GID == *x.GID {
+			if c.HasPeer && (c.GID == *x.GID || slices.Contains(c.Groups, *x.GID)) {
 				return true
 			}
 		case x.SessionUID != nil:

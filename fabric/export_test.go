@@ -263,20 +263,21 @@ func TestExportsOverARestart(t *testing.T) {
 func TestWhoMayFetch(t *testing.T) {
 	uid, gid := uint32(2000), uint32(77)
 	carol := fabric.Caller{Identity: "uid:3000", UID: 3000, GID: 77, PID: 1, HasPeer: true}
+	dave := fabric.Caller{Identity: "uid:4000", UID: 4000, GID: 4000, Groups: []uint32{5, 77}, PID: 1, HasPeer: true}
 	for what, row := range map[string]struct {
 		fetchers []fabric.Fetcher
 		may      map[string]bool
 	}{
 		"nobody":  {nil, map[string]bool{"uid:1000": true}},
 		"a uid":   {[]fabric.Fetcher{{UID: &uid}}, map[string]bool{"uid:1000": true, "uid:2000": true}},
-		"a gid":   {[]fabric.Fetcher{{GID: &gid}}, map[string]bool{"uid:1000": true, "uid:3000": true}},
+		"a gid":   {[]fabric.Fetcher{{GID: &gid}}, map[string]bool{"uid:1000": true, "uid:3000": true, "uid:4000": true}},
 		"session": {[]fabric.Fetcher{{Session: "nodes/local/sessions/carol"}}, map[string]bool{"uid:1000": true, "uid:3000": true}},
 	} {
 		t.Run(what, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
 				w.session("carol", carol)
 				w.export(row.fetchers...)
-				for _, c := range []fabric.Caller{alice, bob, carol, root, {Identity: "anonymous"}} {
+				for _, c := range []fabric.Caller{alice, bob, carol, dave, root, {Identity: "anonymous"}} {
 					f, err := w.f.FetchDescriptor(ctx(), c, exportE)
 					if row.may[c.Identity] {
 						must(f, err).Close()
@@ -534,6 +535,11 @@ func TestMoveAndReset(t *testing.T) {
 		_, err = w.f.MoveBuffer(ctx(), root, move)
 		if e := refused(t, err, fabric.InUse, ""); e.Details["pinned"] != regionI || len(e.Shortage.Holders) != 1 {
 			t.Errorf("%v: %v", e, e.Details)
+		}
+		w.cards[0].fail("MoveBuffer", errHolds)
+		_, err = w.f.MoveBuffer(ctx(), root, move) // ctx has no deadline
+		if e := refused(t, err, fabric.Timeout, ""); !strings.Contains(e.Message, "within 30s and is where it was") {
+			t.Errorf("%v", e)
 		}
 		_, err = w.f.ResetDevice(ctx(), alice, fabric.Update{Name: d0})
 		refused(t, err, fabric.PermissionDenied, "")

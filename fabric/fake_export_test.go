@@ -2,6 +2,7 @@ package fabric_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"sync"
 	"time"
@@ -230,8 +231,15 @@ func (c *card) PeerAccess(_ context.Context, exporter string) (device.PeerAccess
 	return p, nil
 }
 
-func (c *card) MoveBuffer(_ context.Context, uid device.UID) (device.Buffer, error) {
-	if err := c.refusal("MoveBuffer"); err != nil {
+// errHolds is of an importer that does not let go.
+var errHolds = errors.New("holds on")
+
+// MoveBuffer waits in vain for importers if it is to fail with errHolds.
+func (c *card) MoveBuffer(ctx context.Context, uid device.UID) (device.Buffer, error) {
+	if err := c.refusal("MoveBuffer"); err == errHolds {
+		<-ctx.Done()
+		return device.Buffer{}, ctx.Err()
+	} else if err != nil {
 		return device.Buffer{}, err
 	}
 	c.mu.Lock()

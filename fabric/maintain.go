@@ -135,9 +135,16 @@ func (f *Fabric) MoveBuffer(ctx context.Context, c Caller, r Update) (Buffer, er
 }
 
 func (f *Fabric) moveBuffer(ctx context.Context, op string, c Caller, buf *record) error {
-	_, err := buf.card.dev.MoveBuffer(ctx, buf.UID)
-	if errors.Is(err, device.ErrBusy) {
+	// Importers are told, and have a bounded time to let go, whatever the caller's.
+	bounded, cancel := context.WithTimeout(ctx, f.cfg.ActTimeout)
+	defer cancel()
+	_, err := buf.card.dev.MoveBuffer(bounded, buf.UID)
+	switch {
+	case errors.Is(err, device.ErrBusy):
 		return f.pinned(ctx, op, buf, err)
+	case err != nil && bounded.Err() != nil && ctx.Err() == nil:
+		return &Error{Op: op, Name: buf.name, Reason: Timeout, Err: err, RetryAfter: time.Second,
+			Message: fmt.Sprintf("it could not be moved within %v and is where it was; an importer did not let go, or the device does not answer", f.cfg.ActTimeout)}
 	}
 	if err != nil {
 		return f.workFault(ctx, op, buf, err)

@@ -15,8 +15,9 @@ type Caller struct {
 	Identity string // "uid:1000", a SPIFFE URI, a common name, "anonymous"
 	UID      uint32 // of the peer process, if HasPeer
 	GID      uint32
+	Groups   []uint32 // supplementary ones
 	PID      int32
-	HasPeer  bool // the peer is a process of this machine and UID, GID and PID are known
+	HasPeer  bool // the peer is a process of this machine and UID, GID, Groups and PID are known
 	Operator bool // sees and ends everything, not only its own
 }
 

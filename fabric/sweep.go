@@ -45,7 +45,7 @@ func (f *Fabric) sweep() {
 	}
 }
 
-// each calls fn for all exports that are ACTIVE. Fabric.mu is held.
+// activeExports calls fn for all exports that are ACTIVE. Fabric.mu is held.
 func (f *Fabric) activeExports(fn func(*record)) {
 	for _, c := range f.cards {
 		c.lists[kindExport].after(0, func(r *record) bool {

@@ -8,7 +8,7 @@ import (
 	"github.com/accelfab/accelfab/fabric"
 )
 
-// peerOf asks the kernel who connected (SO_PEERCRED, unix(7)): the user, group
+// peerOf asks the kernel who connected (SO_PEERCRED, unix(7)): the user, groups
 // and process at the time of connect(2).
 func peerOf(conn *net.UnixConn) (fabric.Caller, error) {
 	raw, err := conn.SyscallConn()
@@ -16,9 +16,12 @@ func peerOf(conn *net.UnixConn) (fabric.Caller, error) {
 		return fabric.Caller{}, err
 	}
 	var cred *unix.Ucred
+	var groups []uint32
 	var failure error
 	err = raw.Control(func(fd uintptr) {
-		cred, failure = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+		if cred, failure = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); failure == nil {
+			groups, failure = peerGroups(int(fd))
+		}
 	})
 	if err == nil {
 		err = failure
@@ -26,5 +29,5 @@ func peerOf(conn *net.UnixConn) (fabric.Caller, error) {
 	if err != nil {
 		return fabric.Caller{}, err
 	}
-	return fabric.Caller{UID: cred.Uid, GID: cred.Gid, PID: cred.Pid}, nil
+	return fabric.Caller{UID: cred.Uid, GID: cred.Gid, Groups: groups, PID: cred.Pid}, nil
 }

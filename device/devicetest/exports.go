@@ -303,7 +303,7 @@ func testImports(t *testing.T, p *peers) {
 		{Region: first.UID, Offset: page, Length: page + 5}, {Region: second.UID, Offset: 2 * page, Length: 7},
 	} {
 		got := now.Attachments[i]
-		want.Importer, want.Dynamic, want.Since = p.Importer.Info().ID, has(p.Importer, device.CapDynamic), got.Since
+		want.Importer, want.Dynamic, want.Since = p.Importer.Info().ID, has(p.Importer, device.CapMoveNotify), got.Since
 		if got != want || got.Since.IsZero() {
 			t.Errorf("attachment %+v, want %+v", got, want)
 		}

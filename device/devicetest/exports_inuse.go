@@ -266,7 +266,7 @@ func testMovedInUse(t *testing.T, p *peers) {
 	u := p.use(t, 16)
 	want := random(u.buffer.Size, 1)
 	p.remote.write(u.source.Address, want)
-	if !has(p.Importer, device.CapDynamic) {
+	if !has(p.Importer, device.CapMoveNotify) {
 		_, err := p.Exporter.MoveBuffer(ctx, u.buffer.UID)
 		wantError(t, err, device.ErrBusy)
 		wantError(t, p.importer.deregister(u.region), nil)

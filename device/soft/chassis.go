@@ -361,7 +361,7 @@ func capabilities(cfg *Config) []device.Capability {
 		list = append(list, device.CapImport)
 	}
 	if cfg.Import == ImportDynamic {
-		list = append(list, device.CapDynamic)
+		list = append(list, device.CapMoveNotify)
 	}
 	return list
 }

@@ -98,10 +98,10 @@ func twoNodes(t testing.TB, options string) (near []*card, far *card) {
 	return openChassis(t, dir, testSpec+options).cards, openChassis(t, dir, "soft:hls-2,cards=1,memory=64MiB,name=far").cards[0]
 }
 
-// TestTrafficIntoImportedMemory writes from another chassis through one card into
+// TestD16TrafficIntoImportedMemory writes from another chassis through one card into
 // memory of its neighbour, which sees it, until the export is revoked. All
 // descriptors are closed before (case D16).
-func TestTrafficIntoImportedMemory(t *testing.T) {
+func TestD16TrafficIntoImportedMemory(t *testing.T) {
 	near, far := twoNodes(t, "")
 	exporter, importer := near[0], near[1]
 	ctx := context.Background()
@@ -153,10 +153,10 @@ func TestTrafficIntoImportedMemory(t *testing.T) {
 	}
 }
 
-// TestMoveUnderTraffic moves a buffer back and forth while another node writes to
+// TestD06MoveUnderTraffic moves a buffer back and forth while another node writes to
 // it through an importer and reads it back: no access fails and no byte is lost
 // (case D06).
-func TestMoveUnderTraffic(t *testing.T) {
+func TestD06MoveUnderTraffic(t *testing.T) {
 	near, far := twoNodes(t, "")
 	exporter, importer := near[0], near[1]
 	ctx := context.Background()
@@ -307,9 +307,9 @@ func openNIC(t testing.TB, dir, spec string) *card {
 	return ch.cards[0]
 }
 
-// TestNIC takes the whole path: another node writes through a NIC into memory of
+// TestD04AcceleratorMemoryByANIC takes the whole path: another node writes through a NIC into memory of
 // an accelerator beside it.
-func TestNIC(t *testing.T) {
+func TestD04AcceleratorMemoryByANIC(t *testing.T) {
 	dir := t.TempDir()
 	exporter := openChassis(t, dir, "soft:hls-2,cards=1,memory=1MiB").cards[0]
 	far := openChassis(t, dir, "soft:hls-2,cards=1,memory=1MiB,name=far").cards[0]
@@ -317,7 +317,7 @@ func TestNIC(t *testing.T) {
 	ctx := context.Background()
 	info := nic.Info()
 	if info.ID != "mlx" || info.Driver != "soft-nic" || info.Ports != 2 || info.Limits.ExportPage != 0 || info.Topology != "" ||
-		!slices.Contains(info.Capabilities, device.CapImport) || slices.Contains(info.Capabilities, device.CapDynamic) ||
+		!slices.Contains(info.Capabilities, device.CapImport) || slices.Contains(info.Capabilities, device.CapMoveNotify) ||
 		slices.Contains(info.Capabilities, device.CapExport) || slices.Contains(info.Capabilities, device.CapMove) {
 		t.Errorf("info %+v", info)
 	}

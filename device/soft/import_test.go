@@ -47,9 +47,9 @@ peerAccess:
   - {importer: near-nic, exporter: "0", path: PCIe switch 03:00.0}
 `
 
-// TestWhoCannotAttachIsTold holds refusals of every kind, each with the devices
+// TestD01D09D10D11WhoCannotAttachIsTold holds refusals of every kind, each with the devices
 // that could do it (cases D01, D09, D10, D11).
-func TestWhoCannotAttachIsTold(t *testing.T) {
+func TestD01D09D10D11WhoCannotAttachIsTold(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "two.yaml")
 	if err := os.WriteFile(path, []byte(peerMap), 0o600); err != nil {
@@ -191,9 +191,9 @@ func TestSegments(t *testing.T) {
 	wantAttach(t, err, device.SegmentTooLong, "131072 pieces", "small", "soft-0")
 }
 
-// TestWindows imports windows of one export (case D08): each reaches its own bytes
+// TestD08D13Windows imports windows of one export (case D08): each reaches its own bytes
 // and nothing outside (case D13).
-func TestWindows(t *testing.T) {
+func TestD08D13Windows(t *testing.T) {
 	near, far := twoNodes(t, "")
 	exporter, importer := near[0], near[1]
 	ctx := context.Background()

@@ -39,8 +39,8 @@ func tokenOf(t testing.TB) (*card, device.Export, *os.File) {
 	return c, x, openExport(t, c, x.UID)
 }
 
-// TestATokenIsGoodForNothingElse tries what a holder might (case D16).
-func TestATokenIsGoodForNothingElse(t *testing.T) {
+// TestD16ATokenIsGoodForNothingElse tries what a holder might (case D16).
+func TestD16ATokenIsGoodForNothingElse(t *testing.T) {
 	c, x, f := tokenOf(t)
 	for what, want := range map[string]struct {
 		do  func(fd int) error

@@ -838,7 +838,7 @@ type MemoryExport_Fetcher_Uid struct {
 }
 
 type MemoryExport_Fetcher_Gid struct {
-	// Users whose process has this id as its group.
+	// Users whose process has this id as its group, or among its supplementary groups.
 	Gid uint32 `protobuf:"varint,2,opt,name=gid,proto3,oneof"`
 }
 
