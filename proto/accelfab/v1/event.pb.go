@@ -525,7 +525,7 @@ type Event struct {
 	After string `protobuf:"bytes,12,opt,name=after,proto3" json:"after,omitempty"`
 	// Why, in the words of ErrorReason without its prefix, or what led to it: `REQUESTED`, `EXPIRED`,
 	// `CLOSED` (its session was), `RECONCILED` (after a restart or reset), `ORPHAN_RECLAIMED` (on the device
-	// without a record), `DEVICE` (by itself).
+	// without a record), `DEVICE` (by itself), `CLEARED` (a fault of health is gone).
 	Reason string `protobuf:"bytes,13,opt,name=reason,proto3" json:"reason,omitempty"`
 	// For people.
 	Message       string `protobuf:"bytes,14,opt,name=message,proto3" json:"message,omitempty"`

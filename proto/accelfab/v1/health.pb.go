@@ -35,6 +35,10 @@ const (
 	Health_STATUS_DEGRADED Health_Status = 2
 	// It does not serve.
 	Health_STATUS_FAILED Health_Status = 3
+	// Not found out yet, or it cannot be found out.
+	Health_STATUS_UNKNOWN Health_Status = 4
+	// There is nothing of the kind here.
+	Health_STATUS_NOT_APPLICABLE Health_Status = 5
 )
 
 // Enum value maps for Health_Status.
@@ -44,12 +48,16 @@ var (
 		1: "STATUS_OK",
 		2: "STATUS_DEGRADED",
 		3: "STATUS_FAILED",
+		4: "STATUS_UNKNOWN",
+		5: "STATUS_NOT_APPLICABLE",
 	}
 	Health_Status_value = map[string]int32{
-		"STATUS_UNSPECIFIED": 0,
-		"STATUS_OK":          1,
-		"STATUS_DEGRADED":    2,
-		"STATUS_FAILED":      3,
+		"STATUS_UNSPECIFIED":    0,
+		"STATUS_OK":             1,
+		"STATUS_DEGRADED":       2,
+		"STATUS_FAILED":         3,
+		"STATUS_UNKNOWN":        4,
+		"STATUS_NOT_APPLICABLE": 5,
 	}
 )
 
@@ -83,10 +91,15 @@ func (Health_Status) EnumDescriptor() ([]byte, []int) {
 // Whether something works, and what does not.
 type Health struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The worst of all.
+	// What follows from the components. A node is FAILED if its store or every device is, DEGRADED if any component is
+	// FAILED or DEGRADED, UNKNOWN if its store or a device is. A device is what its own component is, and DEGRADED
+	// if another one of it is not well. It clears by itself as the faults do; a component that comes and goes is told
+	// until it has kept quiet for 30 s.
 	Status Health_Status `protobuf:"varint,1,opt,name=status,proto3,enum=accelfab.v1.Health_Status" json:"status,omitempty"`
 	// The faults that are present, oldest first; at most 100.
-	Problems      []*Health_Problem `protobuf:"bytes,2,rep,name=problems,proto3" json:"problems,omitempty"`
+	Problems []*Health_Problem `protobuf:"bytes,2,rep,name=problems,proto3" json:"problems,omitempty"`
+	// All components, in ascending order of their names; at most 1,000.
+	Components    []*Health_Component `protobuf:"bytes,3,rep,name=components,proto3" json:"components,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -135,24 +148,126 @@ func (x *Health) GetProblems() []*Health_Problem {
 	return nil
 }
 
+func (x *Health) GetComponents() []*Health_Component {
+	if x != nil {
+		return x.Components
+	}
+	return nil
+}
+
+// A part of what this is the health of.
+type Health_Component struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// `store`, `clock` (the wall clock), `cluster`, `devices/{device}` or `devices/{device}/ports`. The health
+	// protocol of gRPC (grpc.health.v1) takes it as the name of a service.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Name of the resource that it is a part of: the node or a device.
+	Resource string `protobuf:"bytes,2,opt,name=resource,proto3" json:"resource,omitempty"`
+	// How well it works.
+	Status Health_Status `protobuf:"varint,3,opt,name=status,proto3,enum=accelfab.v1.Health_Status" json:"status,omitempty"`
+	// Why, of the worst fault, as in Problem. Empty if there is none.
+	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	// For people: what is wrong and what to do.
+	Message string `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
+	// Since when status is what it is.
+	StartTime     *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=start_time,json=startTime,proto3" json:"start_time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Health_Component) Reset() {
+	*x = Health_Component{}
+	mi := &file_accelfab_v1_health_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Health_Component) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Health_Component) ProtoMessage() {}
+
+func (x *Health_Component) ProtoReflect() protoreflect.Message {
+	mi := &file_accelfab_v1_health_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Health_Component.ProtoReflect.Descriptor instead.
+func (*Health_Component) Descriptor() ([]byte, []int) {
+	return file_accelfab_v1_health_proto_rawDescGZIP(), []int{0, 0}
+}
+
+func (x *Health_Component) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Health_Component) GetResource() string {
+	if x != nil {
+		return x.Resource
+	}
+	return ""
+}
+
+func (x *Health_Component) GetStatus() Health_Status {
+	if x != nil {
+		return x.Status
+	}
+	return Health_STATUS_UNSPECIFIED
+}
+
+func (x *Health_Component) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Health_Component) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *Health_Component) GetStartTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.StartTime
+	}
+	return nil
+}
+
 // A fault.
 type Health_Problem struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the resource that is at fault; may be the one that carries this health.
 	Resource string `protobuf:"bytes,1,opt,name=resource,proto3" json:"resource,omitempty"`
-	// A name of ErrorReason without its prefix.
+	// A name of ErrorReason without its prefix, or what only health tells: `RECORD_SET_ASIDE`, `STORE_MENDED`,
+	// `PORT_DOWN`, `CLOCK_STEPPED`, `CLOCK_UNSYNCHRONIZED`.
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	// For people: what is wrong and what to do.
 	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
 	// Since when.
-	StartTime     *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=start_time,json=startTime,proto3" json:"start_time,omitempty"`
+	StartTime *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=start_time,json=startTime,proto3" json:"start_time,omitempty"`
+	// Name of the component that it is a fault of.
+	Component     string `protobuf:"bytes,5,opt,name=component,proto3" json:"component,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Health_Problem) Reset() {
 	*x = Health_Problem{}
-	mi := &file_accelfab_v1_health_proto_msgTypes[1]
+	mi := &file_accelfab_v1_health_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -164,7 +279,7 @@ func (x *Health_Problem) String() string {
 func (*Health_Problem) ProtoMessage() {}
 
 func (x *Health_Problem) ProtoReflect() protoreflect.Message {
-	mi := &file_accelfab_v1_health_proto_msgTypes[1]
+	mi := &file_accelfab_v1_health_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -177,7 +292,7 @@ func (x *Health_Problem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Health_Problem.ProtoReflect.Descriptor instead.
 func (*Health_Problem) Descriptor() ([]byte, []int) {
-	return file_accelfab_v1_health_proto_rawDescGZIP(), []int{0, 0}
+	return file_accelfab_v1_health_proto_rawDescGZIP(), []int{0, 1}
 }
 
 func (x *Health_Problem) GetResource() string {
@@ -208,25 +323,46 @@ func (x *Health_Problem) GetStartTime() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Health_Problem) GetComponent() string {
+	if x != nil {
+		return x.Component
+	}
+	return ""
+}
+
 var File_accelfab_v1_health_proto protoreflect.FileDescriptor
 
 const file_accelfab_v1_health_proto_rawDesc = "" +
 	"\n" +
-	"\x18accelfab/v1/health.proto\x12\vaccelfab.v1\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x81\x03\n" +
+	"\x18accelfab/v1/health.proto\x12\vaccelfab.v1\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x95\x06\n" +
 	"\x06Health\x127\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x1a.accelfab.v1.Health.StatusB\x03\xe0A\x03R\x06status\x12<\n" +
-	"\bproblems\x18\x02 \x03(\v2\x1b.accelfab.v1.Health.ProblemB\x03\xe0A\x03R\bproblems\x1a\xa6\x01\n" +
+	"\bproblems\x18\x02 \x03(\v2\x1b.accelfab.v1.Health.ProblemB\x03\xe0A\x03R\bproblems\x12B\n" +
+	"\n" +
+	"components\x18\x03 \x03(\v2\x1d.accelfab.v1.Health.ComponentB\x03\xe0A\x03R\n" +
+	"components\x1a\xfa\x01\n" +
+	"\tComponent\x12\x17\n" +
+	"\x04name\x18\x01 \x01(\tB\x03\xe0A\x03R\x04name\x12\x1f\n" +
+	"\bresource\x18\x02 \x01(\tB\x03\xe0A\x03R\bresource\x127\n" +
+	"\x06status\x18\x03 \x01(\x0e2\x1a.accelfab.v1.Health.StatusB\x03\xe0A\x03R\x06status\x12\x1b\n" +
+	"\x06reason\x18\x04 \x01(\tB\x03\xe0A\x03R\x06reason\x12\x1d\n" +
+	"\amessage\x18\x05 \x01(\tB\x03\xe0A\x03R\amessage\x12>\n" +
+	"\n" +
+	"start_time\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampB\x03\xe0A\x03R\tstartTime\x1a\xc9\x01\n" +
 	"\aProblem\x12\x1f\n" +
 	"\bresource\x18\x01 \x01(\tB\x03\xe0A\x03R\bresource\x12\x1b\n" +
 	"\x06reason\x18\x02 \x01(\tB\x03\xe0A\x03R\x06reason\x12\x1d\n" +
 	"\amessage\x18\x03 \x01(\tB\x03\xe0A\x03R\amessage\x12>\n" +
 	"\n" +
-	"start_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampB\x03\xe0A\x03R\tstartTime\"W\n" +
+	"start_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampB\x03\xe0A\x03R\tstartTime\x12!\n" +
+	"\tcomponent\x18\x05 \x01(\tB\x03\xe0A\x03R\tcomponent\"\x86\x01\n" +
 	"\x06Status\x12\x16\n" +
 	"\x12STATUS_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tSTATUS_OK\x10\x01\x12\x13\n" +
 	"\x0fSTATUS_DEGRADED\x10\x02\x12\x11\n" +
-	"\rSTATUS_FAILED\x10\x03B;Z9github.com/accelfab/accelfab/proto/accelfab/v1;accelfabv1b\x06proto3"
+	"\rSTATUS_FAILED\x10\x03\x12\x12\n" +
+	"\x0eSTATUS_UNKNOWN\x10\x04\x12\x19\n" +
+	"\x15STATUS_NOT_APPLICABLE\x10\x05B;Z9github.com/accelfab/accelfab/proto/accelfab/v1;accelfabv1b\x06proto3"
 
 var (
 	file_accelfab_v1_health_proto_rawDescOnce sync.Once
@@ -241,22 +377,26 @@ func file_accelfab_v1_health_proto_rawDescGZIP() []byte {
 }
 
 var file_accelfab_v1_health_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_accelfab_v1_health_proto_msgTypes = make([]protoimpl.MessageInfo, 2)
+var file_accelfab_v1_health_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
 var file_accelfab_v1_health_proto_goTypes = []any{
 	(Health_Status)(0),            // 0: accelfab.v1.Health.Status
 	(*Health)(nil),                // 1: accelfab.v1.Health
-	(*Health_Problem)(nil),        // 2: accelfab.v1.Health.Problem
-	(*timestamppb.Timestamp)(nil), // 3: google.protobuf.Timestamp
+	(*Health_Component)(nil),      // 2: accelfab.v1.Health.Component
+	(*Health_Problem)(nil),        // 3: accelfab.v1.Health.Problem
+	(*timestamppb.Timestamp)(nil), // 4: google.protobuf.Timestamp
 }
 var file_accelfab_v1_health_proto_depIdxs = []int32{
 	0, // 0: accelfab.v1.Health.status:type_name -> accelfab.v1.Health.Status
-	2, // 1: accelfab.v1.Health.problems:type_name -> accelfab.v1.Health.Problem
-	3, // 2: accelfab.v1.Health.Problem.start_time:type_name -> google.protobuf.Timestamp
-	3, // [3:3] is the sub-list for method output_type
-	3, // [3:3] is the sub-list for method input_type
-	3, // [3:3] is the sub-list for extension type_name
-	3, // [3:3] is the sub-list for extension extendee
-	0, // [0:3] is the sub-list for field type_name
+	3, // 1: accelfab.v1.Health.problems:type_name -> accelfab.v1.Health.Problem
+	2, // 2: accelfab.v1.Health.components:type_name -> accelfab.v1.Health.Component
+	0, // 3: accelfab.v1.Health.Component.status:type_name -> accelfab.v1.Health.Status
+	4, // 4: accelfab.v1.Health.Component.start_time:type_name -> google.protobuf.Timestamp
+	4, // 5: accelfab.v1.Health.Problem.start_time:type_name -> google.protobuf.Timestamp
+	6, // [6:6] is the sub-list for method output_type
+	6, // [6:6] is the sub-list for method input_type
+	6, // [6:6] is the sub-list for extension type_name
+	6, // [6:6] is the sub-list for extension extendee
+	0, // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_accelfab_v1_health_proto_init() }
@@ -270,7 +410,7 @@ func file_accelfab_v1_health_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_accelfab_v1_health_proto_rawDesc), len(file_accelfab_v1_health_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   2,
+			NumMessages:   3,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

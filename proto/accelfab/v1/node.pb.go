@@ -340,7 +340,7 @@ type Node struct {
 	State Node_State `protobuf:"varint,6,opt,name=state,proto3,enum=accelfab.v1.Node_State" json:"state,omitempty"`
 	// True while the node is not yet as asked and accelfab works on it.
 	Reconciling bool `protobuf:"varint,7,opt,name=reconciling,proto3" json:"reconciling,omitempty"`
-	// Why the node is not as asked: a name of ErrorReason without its prefix. Empty while it is as asked.
+	// Why the node is not as asked: a reason of a problem of its health. Empty while it is as asked.
 	Reason string `protobuf:"bytes,8,opt,name=reason,proto3" json:"reason,omitempty"`
 	// Of the boot of the machine (/proc/sys/kernel/random/boot_id). Changes with every reboot.
 	BootId string `protobuf:"bytes,9,opt,name=boot_id,json=bootId,proto3" json:"boot_id,omitempty"`
