@@ -2,6 +2,7 @@ package fabric
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"time"
 
@@ -34,7 +35,7 @@ type card struct {
 	known     bool            // the device was listed and answers
 	tries     int             // comparisons in a row that failed or left strays
 	health    Condition
-	since     time.Time
+	overdue   int           // calls of the device that take long; health.mu guards it
 	ports     []device.Port // as last read
 	asks      map[int]*record
 }
@@ -42,15 +43,20 @@ type card struct {
 // callTimeout bounds one call of a device, so that one that hangs is seen.
 const callTimeout = 20 * time.Second
 
+// callLate is after what time a call makes the device DEGRADED.
+const callLate = 5 * time.Second
+
 func (f *Fabric) addCard(id string, d device.Device) *card {
 	c := &card{f: f, id: id, name: f.names.node + "/devices/" + id, dev: d, compared: make(chan struct{}),
-		kick: make(chan struct{}, 1), admin: make(chan struct{}, 1), compareAt: f.started, since: f.started, asks: map[int]*record{},
+		kick: make(chan struct{}, 1), admin: make(chan struct{}, 1), compareAt: f.started, asks: map[int]*record{},
 		health: Condition{Reconciling: true, Reason: DeviceUnavailable, Message: "the device is being reached"}}
+	status := HealthUnknown
 	if d != nil {
 		c.info = d.Info()
 	} else {
-		c.health.Message = "the device is in the records and not in the configuration"
+		status, c.health.Message = HealthFailed, "the device is in the records and not in the configuration"
 	}
+	f.SetFault(c.component(), faultAway, Fault{Status: status, Reason: c.health.Reason, Message: c.health.Message})
 	f.card[id] = c
 	i := 0
 	for i < len(f.cards) && f.cards[i].id < id {
@@ -136,6 +142,7 @@ func (c *card) run() {
 		}
 		now := time.Now()
 		at := c.next(now)
+		c.judgeSteps()
 		c.f.mu.Unlock()
 		// The timer moves to an earlier time only: else work that never ends
 		// would put off for ever what is to be tried again.
@@ -200,9 +207,17 @@ func (c *card) pass() {
 	}
 }
 
-// call gives the context of one call of the device.
+// call gives the context of one call of the device. The function is to be
+// called once, when the call has returned.
 func (c *card) call() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(c.f.ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(c.f.ctx, callTimeout)
+	late := time.AfterFunc(callLate, func() { c.judgeCall(1) })
+	return ctx, func() {
+		cancel()
+		if !late.Stop() {
+			c.judgeCall(-1)
+		}
+	}
 }
 
 // listen turns the device's hints into work.
@@ -231,18 +246,20 @@ func (c *card) listen() {
 	c.f.mu.Lock()
 	defer c.f.mu.Unlock()
 	if !c.f.closed {
-		c.unavailable("the device was closed by its driver")
+		c.unavailable("the device was closed by its driver", device.ErrClosed)
 	}
 }
 
 // unavailable notes that the device does not answer; it is compared again after
 // the back-off. Fabric.mu is held.
-func (c *card) unavailable(why string) {
-	if c.known || c.health.Message != why {
-		c.since = time.Now()
-	}
+func (c *card) unavailable(why string, err error) {
 	c.known = false
 	c.health = Condition{Reconciling: true, Reason: DeviceUnavailable, Message: why}
+	fault := Fault{Status: HealthFailed, Reason: DeviceUnavailable, Message: why + "; look at the device and its log; it is tried again by itself"}
+	if errors.Is(err, context.DeadlineExceeded) {
+		fault.Reason = Timeout
+	}
+	c.f.SetFault(c.component(), faultAway, fault)
 	c.lookLater()
 }
 
@@ -275,6 +292,7 @@ func (c *card) readPort(ctx context.Context, n int) (device.Port, error) {
 		old := c.ports[n].State
 		c.ports[n] = p
 		c.portChanged(p, old)
+		c.judgePort(&p)
 	}
 	return p, nil
 }

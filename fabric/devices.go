@@ -21,34 +21,21 @@ func (f *Fabric) Node() Node {
 	defer f.mu.RUnlock()
 	n := Node{Name: f.node.name, UID: f.node.UID, Revision: f.node.Revision, CreateTime: time.Unix(0, f.node.Created), BootID: f.cfg.BootID,
 		InstanceID: f.instance, Version: f.cfg.Version, StartTime: f.started, Devices: len(f.cards)}
-	n.Problems = append(n.Problems, f.problems...)
-	for _, c := range f.cards {
-		if c.health.Reason != "" {
-			n.Problems = append(n.Problems, Problem{Resource: c.name, Reason: c.health.Reason, Message: c.health.Message, Since: c.since})
-		}
-	}
+	n.Health = f.NodeHealth()
 	return n
 }
 
 // setStoreProblem notes whether the store can be written.
 func (f *Fabric) setStoreProblem(err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for i, p := range f.problems {
-		if p.Reason == StoreUnavailable {
-			if err == nil {
-				f.problems = append(f.problems[:i:i], f.problems[i+1:]...)
-			}
-			return
-		}
+	if err == nil {
+		f.ClearFault(ComponentStore, "write")
+		return
 	}
-	if err != nil {
-		f.problems = append(f.problems, Problem{Resource: f.names.node, Reason: StoreUnavailable, Message: err.Error(), Since: time.Now()})
-	}
+	f.SetFault(ComponentStore, "write", Fault{Status: HealthDegraded, Reason: StoreUnavailable, Message: err.Error()})
 }
 
 func (f *Fabric) viewDevice(c *card) Device {
-	d := Device{Name: c.name, Info: c.info, Condition: c.health, Since: c.since, Usage: c.usage}
+	d := Device{Name: c.name, Info: c.info, Condition: c.health, Health: f.health.view(c.name), Usage: c.usage}
 	d.Info.ID = c.id
 	for _, h := range c.holders {
 		a := h.SessionAsk
@@ -303,16 +290,17 @@ func (c *card) applyPorts() {
 	}
 }
 
+func portWord(s device.PortState) string {
+	return map[device.PortState]string{device.PortDown: "DOWN", device.PortInit: "INIT", device.PortArmed: "ARMED", device.PortActive: "ACTIVE"}[s]
+}
+
 // portChanged records that a port's state is another one than before. Fabric.mu
 // is held.
 func (c *card) portChanged(p device.Port, old device.PortState) {
 	if p.State == old {
 		return
 	}
-	word := func(s device.PortState) string {
-		return map[device.PortState]string{device.PortDown: "DOWN", device.PortInit: "INIT", device.PortArmed: "ARMED", device.PortActive: "ACTIVE"}[s]
-	}
-	c.f.enter(entry{events: []Event{{Type: EventChanged, Resource: c.portName(p.Number), Actor: system, Before: word(old), After: word(p.State), Reason: CauseDevice}}})
+	c.f.enter(entry{events: []Event{{Type: EventChanged, Resource: c.portName(p.Number), Actor: system, Before: portWord(old), After: portWord(p.State), Reason: CauseDevice}}})
 }
 
 // Topology reads how the node's devices are cabled.

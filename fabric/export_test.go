@@ -550,6 +550,7 @@ func TestMoveAndReset(t *testing.T) {
 		if m := w.getRegion(bob); m.State != fabric.StateLost || m.Condition.Reason != fabric.ExportRevoked {
 			t.Errorf("%+v", m)
 		}
+		pass(time.Millisecond) // the journal follows
 		w.told(t, d0, "uid:0", fabric.CauseRequested, "reset")
 	})
 }

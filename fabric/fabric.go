@@ -47,13 +47,13 @@ type Fabric struct {
 	card     map[string]*card // by id; fixed like cards
 	journal  journal
 	leaseDue chan struct{} // a lease may end sooner than the timer
+	health   *health
 
 	mu       sync.RWMutex
 	idx      index
 	closed   bool
 	node     *record
-	problems []Problem // of the store
-	pending  []entry   // for the keeper
+	pending  []entry // for the keeper
 	pendDue  chan struct{}
 	uploads  uploads
 	refusals map[string]*refusal // of descriptors, by identity and kind
@@ -88,6 +88,7 @@ func Open(ctx context.Context, cfg Config) (*Fabric, error) {
 	f := &Fabric{names: names{node: "nodes/" + cfg.NodeID}, cfg: cfg, log: cfg.Logger, store: cfg.Store, started: time.Now(),
 		card: map[string]*card{}, leaseDue: make(chan struct{}, 1), idx: newIndex(), pendDue: make(chan struct{}, 1),
 		uploads: uploads{}, refusals: map[string]*refusal{}, sweepDue: make(chan struct{}, 1)}
+	f.health = newHealth(f.names.node, cfg.Uptime)
 	f.instance = uidString(newUID())
 	f.ctx, f.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	for _, d := range cfg.Devices {
@@ -125,6 +126,8 @@ func Open(ctx context.Context, cfg Config) (*Fabric, error) {
 			return nil, &Error{Op: "Open", Reason: Timeout, Message: "devices were not compared in time", Err: ctx.Err()}
 		}
 	}
+	f.newsOfHealth()
+	f.wg.Go(f.tellHealth)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.idx.sessions.after(0, func(s *record) bool {
@@ -211,12 +214,14 @@ func (f *Fabric) load(ctx context.Context) error {
 		res.Quarantined = append(res.Quarantined, b.name)
 		f.log.Warn("record set aside", "name", b.name, "reason", b.reason)
 	}
-	for _, name := range res.Quarantined {
-		f.storeProblem(&change, name, EventDeleted, "the record could not be read and was set aside; the store keeps it in quarantine")
+	for i, name := range res.Quarantined {
+		fault := Fault{Resource: name, Reason: ReasonRecordSetAside, Message: "the record could not be read and was set aside; the store keeps it in quarantine"}
+		f.storeProblem(&change, EventDeleted, fault, i < maxTold)
 	}
 	if res.Damage != "" {
-		f.storeProblem(&change, f.names.node, EventChanged, "the store was damaged and has been mended: "+res.Damage)
+		f.storeProblem(&change, EventChanged, Fault{Resource: f.names.node, Reason: ReasonStoreMended, Message: "the store was damaged and has been mended: " + res.Damage}, true)
 	}
+	f.health.known(ComponentStore)
 	if err := f.loadNode(&change); err != nil {
 		return err
 	}
@@ -229,12 +234,19 @@ func (f *Fabric) load(ctx context.Context) error {
 	return nil
 }
 
+// maxTold is of how many records that were set aside health tells; the journal
+// and the log tell of all.
+const maxTold = 100
+
 // storeProblem tells of something that the open of the store found, in the
-// node's health and in the journal.
-func (f *Fabric) storeProblem(change *Change, resource string, what EventType, message string) {
-	f.problems = append(f.problems, Problem{Resource: resource, Reason: Internal, Since: f.started, Message: message})
-	f.log.Warn("store", "resource", resource, "problem", message)
-	if b, err := encodeEvent(&Event{Type: what, Resource: resource, Actor: system, Reason: Internal, Message: message}); err == nil {
+// journal and in health, where it stays until the next start.
+func (f *Fabric) storeProblem(change *Change, what EventType, fault Fault, inHealth bool) {
+	fault.Status = HealthDegraded
+	if inHealth {
+		f.SetFault(ComponentStore, fault.Resource+" "+string(fault.Reason), fault)
+	}
+	f.log.Warn("store", "resource", fault.Resource, "problem", fault.Message)
+	if b, err := encodeEvent(&Event{Type: what, Resource: fault.Resource, Actor: system, Reason: fault.Reason, Message: fault.Message}); err == nil {
 		change.Events = append(change.Events, b)
 	}
 }

@@ -32,6 +32,7 @@ type card struct {
 	refuse  map[string]error // by method: every entry fails with it
 	rtsErr  error            // a step to RTS fails with it
 	down    map[int]bool     // ports that were set down
+	pulled  map[int]bool     // ports whose cable is out
 	hold    chan struct{}    // where not nil, CreateQueuePairs waits for it
 	events  chan device.Event
 
@@ -42,7 +43,7 @@ func newCard(id string, module int) *card {
 	c := &card{info: device.Info{ID: id, Driver: "fake", Model: "F1", ModuleID: module, Topology: "fake", Ports: 3, MemoryBytes: 1 << 20,
 		Limits: device.Limits{QueuePairs: 4096, ProtectionDomains: 64, Regions: 1024, SendWR: 1024, RecvWR: 1024, SGE: 4,
 			MessageBytes: 1 << 30, RDAtomic: 8, MaxMTU: ib.MTU4096, ExportPage: 4096},
-		Capabilities: []device.Capability{device.CapRC, device.CapUC, device.CapUD, device.CapSetPort, device.CapExport, device.CapImport, device.CapMove, device.CapReset}}, refuse: map[string]error{}, down: map[int]bool{}, came: make(chan struct{})}
+		Capabilities: []device.Capability{device.CapRC, device.CapUC, device.CapUD, device.CapSetPort, device.CapExport, device.CapImport, device.CapMove, device.CapReset}}, refuse: map[string]error{}, down: map[int]bool{}, pulled: map[int]bool{}, came: make(chan struct{})}
 	c.wipe()
 	return c
 }
@@ -117,6 +118,9 @@ func (c *card) Port(_ context.Context, n int) (device.Port, error) {
 			{Index: 0, GID: ib.GID{0: 0xfe, 1: 0x80, 15: byte(n + 1)}, Type: ib.RoCEv2},
 			{Index: 1, GID: gidOf(c.info.ModuleID, n), Type: ib.RoCEv1},
 			{Index: 3, GID: gidOf(c.info.ModuleID, n), Type: ib.RoCEv2}}}
+	if c.down[n] || c.pulled[n] {
+		p.State = device.PortDown
+	}
 	switch n {
 	case 0:
 		p.Class, p.PeerModule, p.PeerPort = device.PortInternal, 1-c.info.ModuleID, 0

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/accelfab/accelfab/device"
 	"github.com/accelfab/accelfab/device/ib"
@@ -21,9 +20,7 @@ type listing struct {
 }
 
 // list asks the device for all that it has.
-func (c *card) list() (*listing, error) {
-	ctx, cancel := c.call()
-	defer cancel()
+func (c *card) list(ctx context.Context) (*listing, error) {
 	l := &listing{ports: make([]device.Port, c.info.Ports)}
 	var errs [6]error
 	l.pds, errs[0] = c.dev.ListProtectionDomains(ctx)
@@ -46,17 +43,20 @@ type strays [len(collections)][]device.UID
 // all records of the card, to be acted on. Objects that no record knows are
 // destroyed.
 func (c *card) compare() (all []*record, ok bool) {
-	l, err := c.list()
+	ctx, cancel := c.call() // ends after it was noted how it went: else a device that hangs would seem well in between
+	l, err := c.list(ctx)
 	f := c.f
 	f.mu.Lock()
 	if err != nil {
-		c.unavailable("the device cannot be listed: " + err.Error())
+		c.unavailable("the device cannot be listed: "+err.Error(), err)
 		f.mu.Unlock()
+		cancel()
 		f.log.Warn("device cannot be listed", "device", c.name, "error", err)
 		return nil, false
 	}
 	all, lost := c.takeIn(l)
 	f.mu.Unlock()
+	cancel()
 	c.reclaim(lost)
 	return all, true
 }
@@ -69,7 +69,11 @@ func (c *card) takeIn(l *listing) (all []*record, lost strays) {
 			c.portChanged(p, c.ports[n].State)
 		}
 	}
-	c.known, c.health, c.since, c.ports = true, Condition{}, time.Now(), l.ports
+	c.known, c.health, c.ports = true, Condition{}, l.ports
+	c.f.ClearFault(c.component(), faultAway)
+	for n := range c.ports {
+		c.judgePort(&c.ports[n])
+	}
 	objects := make(map[device.UID]*present, len(l.pds)+len(l.bufs)+len(l.mrs)+len(l.qps))
 	see := func(k kind, uid device.UID, p *present) {
 		if r := c.f.idx.byUID[uid]; r == nil || r.card != c || r.Kind != k {
@@ -137,6 +141,7 @@ func (c *card) reclaim(lost strays) {
 		c.f.enter(entry{events: []Event{{Type: EventChanged, Resource: c.name, Actor: system, Reason: CauseOrphan,
 			Message: fmt.Sprintf("%d objects that no record knows were destroyed, %d could not be", n, failed)}}})
 	}
+	c.judgeStrays(failed)
 	if failed > 0 {
 		c.lookLater()
 	} else {
@@ -415,6 +420,6 @@ func (c *card) fail(r *record, err error) {
 	}
 	c.later = append(c.later, r)
 	if errors.Is(err, device.ErrClosed) {
-		c.unavailable("the device is closed")
+		c.unavailable("the device is closed", err)
 	}
 }

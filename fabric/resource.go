@@ -70,16 +70,17 @@ type Node struct {
 	InstanceID string // new at every start of the daemon
 	Version    string
 	StartTime  time.Time
-	Problems   []Problem // none: healthy
+	Health     Health
 	Devices    int
 }
 
 // Problem is a fault that is present.
 type Problem struct {
-	Resource string
-	Reason   Reason
-	Message  string
-	Since    time.Time
+	Resource  string
+	Component string // Component.Name
+	Reason    Reason
+	Message   string
+	Since     time.Time
 }
 
 // Device is a card and who holds it.
@@ -87,7 +88,7 @@ type Device struct {
 	Name      string
 	Info      device.Info
 	Condition Condition // Reason empty: usable
-	Since     time.Time // of Condition
+	Health    Health
 	Holders   []DeviceHolder
 	Usage     Usage // of what is recorded
 }
@@ -274,7 +275,8 @@ const (
 	CauseClosed     Reason = "CLOSED"     // its session was closed
 	CauseReconciled Reason = "RECONCILED" // after a restart or a reset of the device
 	CauseOrphan     Reason = "ORPHAN_RECLAIMED"
-	CauseDevice     Reason = "DEVICE" // the device did it by itself
+	CauseDevice     Reason = "DEVICE"  // the device did it by itself
+	CauseCleared    Reason = "CLEARED" // the fault of a component is gone
 )
 
 // Event is one entry of the journal.

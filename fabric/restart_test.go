@@ -154,8 +154,8 @@ func TestUnreadableRecordIsSetAside(t *testing.T) {
 		}))
 		must(w.mem.Commit(ctx(), fabric.Change{Put: []fabric.Record{{ID: id, Name: d0 + "/buffers/b", Value: []byte("rubbish")}}}))
 		w.open()
-		if n := w.f.Node(); len(n.Problems) != 2 { // the buffer, and the region on it
-			t.Errorf("%+v", n.Problems)
+		if n := w.f.Node(); len(n.Health.Problems) != 2 { // the buffer, and the region on it
+			t.Errorf("%+v", n.Health.Problems)
 		}
 		if q := w.getQP("q"); q.State != fabric.StateReady {
 			t.Errorf("the rest does not serve: %+v", q)
@@ -186,8 +186,8 @@ func TestDamageOfTheStoreIsToldAndTheRestServes(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer f.Close()
-		if n := f.Node(); len(n.Problems) != 1 || !strings.Contains(n.Problems[0].Message, "records 7 to 9 are lost") {
-			t.Errorf("%+v", n.Problems)
+		if n := f.Node(); len(n.Health.Problems) != 1 || !strings.Contains(n.Health.Problems[0].Message, "records 7 to 9 are lost") {
+			t.Errorf("%+v", n.Health.Problems)
 		}
 		if _, err := f.GetSession(ctx(), alice, "nodes/n1/sessions/s"); err != nil {
 			t.Error(err)
@@ -213,16 +213,16 @@ func TestDeviceThatCannotBeListed(t *testing.T) {
 		w.close()
 		w.cards[0].fail("List", errIO)
 		w.open()
-		if n := w.f.Node(); len(n.Problems) != 1 || n.Problems[0].Resource != d0 || n.Problems[0].Reason != fabric.DeviceUnavailable {
-			t.Errorf("%+v", n.Problems)
+		if n := w.f.Node(); len(n.Health.Problems) != 1 || n.Health.Problems[0].Resource != d0 || n.Health.Problems[0].Reason != fabric.DeviceUnavailable {
+			t.Errorf("%+v", n.Health.Problems)
 		}
 		_, err := w.f.CreateBuffer(ctx(), alice, fabric.CreateBuffer{Create: fabric.Create{Parent: d0}, Session: "nodes/n1/sessions/s", Size: 1})
 		refused(t, err, fabric.DeviceUnavailable, "")
 		must(w.f.CreateBuffer(ctx(), alice, fabric.CreateBuffer{Create: fabric.Create{Parent: d1}, Session: "nodes/n1/sessions/s", Size: 1}))
 		w.cards[0].fail("List", nil)
 		pass(time.Minute)
-		if n := w.f.Node(); len(n.Problems) != 0 {
-			t.Errorf("%+v", n.Problems)
+		if n := w.f.Node(); len(n.Health.Problems) != 0 {
+			t.Errorf("%+v", n.Health.Problems)
 		}
 		if q := w.getQP("q"); q.State != fabric.StateReady {
 			t.Errorf("%+v", q)

@@ -186,6 +186,13 @@ var (
 		ib.ResponseTimeoutErr: pb.CompletionStatus_COMPLETION_STATUS_RESP_TIMEOUT_ERR,
 		ib.GeneralErr:         pb.CompletionStatus_COMPLETION_STATUS_GENERAL_ERR,
 	})
+	healthStatuses = newEnum(map[fabric.HealthStatus]pb.Health_Status{
+		fabric.HealthOK:            pb.Health_STATUS_OK,
+		fabric.HealthUnknown:       pb.Health_STATUS_UNKNOWN,
+		fabric.HealthDegraded:      pb.Health_STATUS_DEGRADED,
+		fabric.HealthFailed:        pb.Health_STATUS_FAILED,
+		fabric.HealthNotApplicable: pb.Health_STATUS_NOT_APPLICABLE,
+	})
 	eventTypes = newEnum(map[fabric.EventType]pb.Event_Type{
 		fabric.EventCreated:  pb.Event_TYPE_CREATED,
 		fabric.EventChanged:  pb.Event_TYPE_CHANGED,

@@ -40,18 +40,22 @@ func timeOf(t time.Time) *timestamppb.Timestamp {
 	return timestamppb.New(t)
 }
 
-// most problems that a health tells
-const maxProblems = 100
+// most problems and components that a health tells
+const (
+	maxProblems   = 100
+	maxComponents = 1000
+)
 
-func healthToProto(problems []fabric.Problem) *pb.Health {
-	h := &pb.Health{Status: pb.Health_STATUS_OK}
-	for _, p := range problems {
-		h.Status = pb.Health_STATUS_DEGRADED
-		if len(h.Problems) < maxProblems {
-			h.Problems = append(h.Problems, &pb.Health_Problem{Resource: p.Resource, Reason: string(p.Reason), Message: p.Message, StartTime: timeOf(p.Since)})
-		}
+func healthToProto(h *fabric.Health) *pb.Health {
+	out := &pb.Health{Status: healthStatuses.proto(h.Status)}
+	for _, p := range h.Problems[:min(len(h.Problems), maxProblems)] {
+		out.Problems = append(out.Problems, &pb.Health_Problem{Resource: p.Resource, Component: p.Component, Reason: string(p.Reason), Message: p.Message, StartTime: timeOf(p.Since)})
 	}
-	return h
+	for _, c := range h.Components[:min(len(h.Components), maxComponents)] {
+		out.Components = append(out.Components, &pb.Health_Component{Name: c.Name, Resource: c.Resource, Status: healthStatuses.proto(c.Status),
+			Reason: string(c.Reason), Message: c.Message, StartTime: timeOf(c.Since)})
+	}
+	return out
 }
 
 func nodeToProto(n *fabric.Node, stopping bool) *pb.Node {
@@ -59,14 +63,14 @@ func nodeToProto(n *fabric.Node, stopping bool) *pb.Node {
 		Name: n.Name, Uid: uidText(n.UID), Etag: fabric.Meta{UID: n.UID, Revision: n.Revision}.ETag(),
 		CreateTime: timeOf(n.CreateTime), State: pb.Node_STATE_READY,
 		BootId: n.BootID, InstanceId: n.InstanceID, Version: n.Version, StartTime: timeOf(n.StartTime),
-		Health: healthToProto(n.Problems), DeviceCount: int32(n.Devices),
+		Health: healthToProto(&n.Health), DeviceCount: int32(n.Devices),
 	}
 	switch {
 	case stopping:
 		out.State = pb.Node_STATE_STOPPING
-	case len(n.Problems) > 0:
+	case n.Health.Status != fabric.HealthOK:
 		out.State = pb.Node_STATE_DEGRADED
-		out.Reason = string(n.Problems[0].Reason)
+		out.Reason = string(n.Health.Reason)
 	}
 	return out
 }
@@ -99,12 +103,10 @@ func deviceToProto(node device.UID, d *fabric.Device) *pb.Device {
 	for _, c := range info.Capabilities {
 		out.Capabilities = append(out.Capabilities, string(c))
 	}
-	var problems []fabric.Problem
 	if d.Condition.Reason != "" {
 		out.State = pb.Device_STATE_UNAVAILABLE
-		problems = append(problems, fabric.Problem{Resource: d.Name, Reason: d.Condition.Reason, Message: d.Condition.Message, Since: d.Since})
 	}
-	out.Health = healthToProto(problems)
+	out.Health = healthToProto(&d.Health)
 	for _, h := range d.Holders {
 		holder := &pb.Device_Holder{Session: h.Session, Mode: sessionModes.proto(h.Exclusive)}
 		if h.Identity != "" {

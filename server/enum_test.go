@@ -60,6 +60,7 @@ func TestEnumTablesAreWhole(t *testing.T) {
 	whole(t, completionOpcodes)
 	whole(t, completionStatuses)
 	whole(t, eventTypes)
+	whole(t, healthStatuses)
 	for status := range completionStatuses.to {
 		if status != 0 && statusHelp[status] == "" {
 			t.Errorf("nothing tells people what %v means", status)

@@ -46,8 +46,8 @@ func (s healthService) status(service string) healthpb.HealthCheckResponse_Servi
 	case s.stopping():
 		return healthpb.HealthCheckResponse_NOT_SERVING
 	case needsStore:
-		for _, p := range s.fabric.Node().Problems {
-			if p.Reason == fabric.StoreUnavailable {
+		for _, p := range s.fabric.NodeHealth().Problems {
+			if p.Component == fabric.ComponentStore && p.Reason == fabric.StoreUnavailable {
 				return healthpb.HealthCheckResponse_NOT_SERVING
 			}
 		}
