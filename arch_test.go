@@ -39,6 +39,7 @@ var rooms = []room{
 	{path: "device/ib", not: join(contractAndDoors, stores)},
 	{path: "device/topology", may: []string{"device"}, not: join(contractAndDoors, stores)},
 	{path: "device/soft", may: []string{"device", "device/ib", "device/topology"}, not: join(contractAndDoors, stores)},
+	{path: "device/host", may: []string{"device", "device/ib", "proto"}, not: stores},
 	{path: "device/devicetest", may: []string{"device", "device/ib"}, not: join(contractAndDoors, stores)},
 	{path: "device", may: []string{"device/ib"}, not: join(contractAndDoors, stores)},
 	{path: "fabric/boltstore", may: []string{"fabric"}, not: contractAndDoors},
@@ -47,8 +48,8 @@ var rooms = []room{
 	{path: "server", may: []string{"fabric", "device", "device/ib", "proto"}, not: stores},
 	{path: "client", may: []string{"proto"}, not: stores},
 	{path: "cmd/accelfab", may: []string{"client", "proto"}},
-	{path: "cmd/accelfabd", may: []string{"server", "fabric", "fabric/boltstore", "device", "device/soft", "device/topology"}},
-	{path: "test", may: []string{"client", "server", "fabric", "fabric/boltstore", "fabric/storetest", "device", "device/ib", "device/soft", "device/topology", "proto"}},
+	{path: "cmd/accelfabd", may: []string{"server", "fabric", "fabric/boltstore", "device", "device/host", "device/soft", "device/topology"}},
+	{path: "test", may: []string{"client", "server", "fabric", "fabric/boltstore", "fabric/storetest", "device", "device/ib", "device/host", "device/soft", "device/topology", "proto"}},
 	{path: "tools"},
 }
 

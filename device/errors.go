@@ -18,6 +18,10 @@ var (
 	ErrInvalid   = errors.New("invalid argument")
 	ErrRevoked   = errors.New("export revoked")
 	ErrAttach    = errors.New("cannot attach")
+	// ErrUnavailable: the device is away for now, as the process that has it
+	// open ended or does not answer. Whether the call was carried out is not
+	// known. A DeviceChanged event tells when it is back.
+	ErrUnavailable = errors.New("device unavailable")
 )
 
 // FieldError says which field of an argument is wrong, and how. errors.Is

@@ -1,6 +1,38 @@
 package device
 
-import "github.com/accelfab/accelfab/device/ib"
+import (
+	"context"
+	"time"
+
+	"github.com/accelfab/accelfab/device/ib"
+)
+
+// NumberedWork is what a Device has besides Work if it outlives those who use
+// it. It numbers the completions of a queue pair from 1 and keeps those that were
+// not given up, so that a reader that dies with completions in its hands, or
+// before it got them, has a successor that reads them again. A queue pair that was
+// lost and made again with the same UID goes on in the same numbers.
+type NumberedWork interface {
+	// CompletionsAfter gives completions by their numbers. If there are none it
+	// waits as ask says, and then gives none and no error. Errors are as those of
+	// Completions.
+	CompletionsAfter(ctx context.Context, qp UID, ask AskCompletions) (NumberedCompletions, error)
+}
+
+// AskCompletions asks for completions by their numbers.
+type AskCompletions struct {
+	After   uint64        // only those with a higher number; the next number is higher in any case
+	GivenUp uint64        // those up to this one are not needed any more
+	Limit   int           // 1 to 1,024
+	Wait    time.Duration // for the first; 0 does not wait
+}
+
+// NumberedCompletions are completions without a gap.
+type NumberedCompletions struct {
+	First  uint64 // number of the first
+	List   []Completion
+	Newest uint64 // number of the newest that was taken from the queue pair; 0 if there was none
+}
 
 // WorkOpcode says what a work request does.
 type WorkOpcode uint8
