@@ -24,6 +24,9 @@ type Config struct {
 	// Uptime is a clock that counts while the machine sleeps; leases run on
 	// it. nil means the system's (CLOCK_BOOTTIME on Linux).
 	Uptime func() time.Duration
+	// ClockSynchronized says whether something keeps the wall clock right; nil
+	// means to ask the system (adjtimex on Linux).
+	ClockSynchronized func() (bool, error)
 	// OrphanGrace is how long an export that nobody needs is left alone before
 	// it is destroyed; 0 means an hour.
 	OrphanGrace time.Duration
@@ -79,6 +82,9 @@ func Open(ctx context.Context, cfg Config) (*Fabric, error) {
 	if cfg.Uptime == nil {
 		cfg.Uptime = uptime
 	}
+	if cfg.ClockSynchronized == nil {
+		cfg.ClockSynchronized = clockSynchronized
+	}
 	if cfg.ActTimeout == 0 {
 		cfg.ActTimeout = 30 * time.Second
 	}
@@ -126,6 +132,9 @@ func Open(ctx context.Context, cfg Config) (*Fabric, error) {
 			return nil, &Error{Op: "Open", Reason: Timeout, Message: "devices were not compared in time", Err: ctx.Err()}
 		}
 	}
+	var clock clock
+	f.judgeClock(&clock)
+	f.wg.Go(func() { f.watchClock(&clock) })
 	f.newsOfHealth()
 	f.wg.Go(f.tellHealth)
 	f.mu.Lock()

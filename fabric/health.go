@@ -79,7 +79,7 @@ type Health struct {
 	Status     HealthStatus
 	Reason     Reason      // of the first component that makes Status what it is
 	Components []Component // in ascending order of their names
-	Problems   []Problem   // the faults that are present, oldest first
+	Problems   []Problem   // the faults that make it other than OK, oldest first
 }
 
 // A component that got worse flapCount times within flapWindow gets better only
@@ -270,6 +270,9 @@ func (h *health) view(resource string) Health {
 		}
 		v.Components = append(v.Components, p.Component)
 		for _, f := range p.faults {
+			if f.Status == HealthUnknown && !p.vital() {
+				continue
+			}
 			v.Problems = append(v.Problems, Problem{Resource: cmp.Or(f.Resource, p.Resource), Component: p.Name, Reason: f.Reason, Message: f.Message, Since: f.since})
 		}
 		if p.held && len(p.faults) == 0 {
@@ -295,11 +298,10 @@ func nodeStatus(list []Component) (HealthStatus, Reason) {
 	devices := slices.DeleteFunc(slices.Clone(list), func(c Component) bool { return !isDevice(c.Name) })
 	allFailed := len(devices) > 0 && !slices.ContainsFunc(devices, func(c Component) bool { return c.Status != HealthFailed })
 	return worst(list, func(c Component) HealthStatus {
-		vital := c.Name == ComponentStore || isDevice(c.Name)
 		switch {
 		case c.Status == HealthFailed && c.Name != ComponentStore && !(allFailed && isDevice(c.Name)):
 			return HealthDegraded
-		case c.Status == HealthUnknown && !vital:
+		case c.Status == HealthUnknown && !c.vital():
 			return HealthOK
 		}
 		return c.Status
@@ -328,6 +330,9 @@ func worst(list []Component, counts func(Component) HealthStatus) (HealthStatus,
 	}
 	return status, reason
 }
+
+// vital says whether nothing can be said of the node while c is not known.
+func (c *Component) vital() bool { return c.Name == ComponentStore || isDevice(c.Name) }
 
 // isDevice says whether a component is a device itself.
 func isDevice(name string) bool {

@@ -70,7 +70,7 @@ func TestHealthOfANodeThatIsWell(t *testing.T) {
 			if c.Name == fabric.ComponentCluster {
 				want = fabric.HealthNotApplicable
 			}
-			if c.Status != want && c.Name != fabric.ComponentClock { // the clock is this machine's
+			if c.Status != want {
 				t.Errorf("%+v", c)
 			}
 		}
@@ -81,9 +81,7 @@ func TestHealthOfANodeThatIsWell(t *testing.T) {
 			t.Errorf("the node is %s", h.Status)
 		}
 		for _, n := range names {
-			if n != fabric.ComponentClock {
-				w.toldHealth(n)
-			}
+			w.toldHealth(n)
 		}
 		d := must(w.f.GetDevice(ctx(), alice, d1))
 		if d.Health.Status != fabric.HealthOK || len(d.Health.Components) != 2 || d.Health.Components[0].Resource != d1 {

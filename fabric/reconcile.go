@@ -195,9 +195,11 @@ func (c *card) planned(r *record) action {
 // goes, from queue pairs to domains, then what comes, the other way round.
 func (c *card) act(work []*record) {
 	var by [len(collections)][]*record
+	c.f.mu.RLock() // what is recorded of r may be replaced meanwhile
 	for _, r := range work {
 		by[r.Kind] = append(by[r.Kind], r)
 	}
+	c.f.mu.RUnlock()
 	for _, k := range objectKinds {
 		if len(by[k]) > 0 {
 			c.destroy(k, by[k])

@@ -54,7 +54,7 @@ func (w *world) config(store fabric.Store) fabric.Config {
 		w.devs = append(w.devs, c.open())
 	}
 	return fabric.Config{NodeID: "n1", BootID: w.boot, Version: "test", Store: store, Devices: w.devs,
-		Uptime: func() time.Duration { return time.Since(w.start) }}
+		Uptime: func() time.Duration { return time.Since(w.start) }, ClockSynchronized: func() (bool, error) { return true, nil }}
 }
 
 func (w *world) open() {

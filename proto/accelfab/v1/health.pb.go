@@ -92,11 +92,11 @@ func (Health_Status) EnumDescriptor() ([]byte, []int) {
 type Health struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What follows from the components. A node is FAILED if its store or every device is, DEGRADED if any component is
-	// FAILED or DEGRADED, UNKNOWN if its store or a device is. A device is what its own component is, and DEGRADED
-	// if another one of it is not well. It clears by itself as the faults do; a component that comes and goes is told
-	// until it has kept quiet for 30 s.
+	// FAILED or DEGRADED, UNKNOWN if its store or a device is; a clock of which nothing is known counts for nothing.
+	// A device is what its own component is, and DEGRADED if another one of it is not well. It clears by itself as
+	// the faults do; a component that comes and goes is told until it has kept quiet for 30 s.
 	Status Health_Status `protobuf:"varint,1,opt,name=status,proto3,enum=accelfab.v1.Health_Status" json:"status,omitempty"`
-	// The faults that are present, oldest first; at most 100.
+	// The faults that make it other than OK, oldest first; at most 100.
 	Problems []*Health_Problem `protobuf:"bytes,2,rep,name=problems,proto3" json:"problems,omitempty"`
 	// All components, in ascending order of their names; at most 1,000.
 	Components    []*Health_Component `protobuf:"bytes,3,rep,name=components,proto3" json:"components,omitempty"`
