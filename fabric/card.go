@@ -33,6 +33,7 @@ type card struct {
 	recording int             // outcomes that the keeper has yet to record before the worker goes on
 	compareAt time.Time       // compare everything from then on; zero: nothing asks for it
 	known     bool            // the device was listed and answers
+	listed    bool            // it was listed once
 	tries     int             // comparisons in a row that failed or left strays
 	health    Condition
 	overdue   int           // calls of the device that take long; health.mu guards it

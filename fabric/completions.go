@@ -14,14 +14,17 @@ import (
 
 // inbox holds completions that were read from the device and that the caller
 // has not given up: a reply that is lost loses nothing. It holds at most
-// maxWork; what is more stays in the device's queue.
+// maxWork; what is more stays in the device's queue. Where a device outlives the
+// daemon (device.NumberedWork) the numbers are the device's, which keeps the same
+// completions: after a restart the inbox begins as a copy of what is kept there.
 type inbox struct {
 	busy chan struct{} // one reads the device at a time; holds one token
 
-	mu   sync.Mutex
-	last uint64 // sequence of the newest
-	kept []Completion
-	came chan struct{} // closed when more is kept; nil while nobody waits for that
+	mu     sync.Mutex
+	synced bool   // with a device that numbers completions itself
+	last   uint64 // sequence of the newest
+	kept   []Completion
+	came   chan struct{} // closed when more is kept; nil while nobody waits for that
 }
 
 // PollCompletions gives completions after a sequence number, oldest first, and
@@ -47,6 +50,9 @@ func (f *Fabric) PollCompletions(ctx context.Context, c Caller, r PollCompletion
 	}
 	in := qp.inbox
 	f.mu.Unlock()
+	if err := f.syncInbox(ctx, qp, in); err != nil {
+		return nil, f.workFault(ctx, op, qp.record, err)
+	}
 	if err := in.giveUp(r.After); err != nil {
 		return nil, &Error{Op: op, Name: qp.name, Field: "after", Reason: FieldInvalid, Message: err.Error()}
 	}
@@ -72,7 +78,7 @@ func (f *Fabric) PollCompletions(ctx context.Context, c Caller, r PollCompletion
 		}
 		// What another caller brought before this one had the token.
 		if out, _ = in.look(&r); len(out) == 0 {
-			err = f.fetch(wait, qp, in, &r)
+			err = f.fetch(ctx, wait, qp, in, &r)
 		}
 		<-in.busy
 		switch {
@@ -87,13 +93,13 @@ func (f *Fabric) PollCompletions(ctx context.Context, c Caller, r PollCompletion
 	}
 }
 
-// fetch waits for completions of the device and keeps them.
-func (f *Fabric) fetch(ctx context.Context, qp target, in *inbox, r *PollCompletions) error {
+// fetch waits for completions of the device, as long as wait, and keeps them.
+func (f *Fabric) fetch(ctx, wait context.Context, qp target, in *inbox, r *PollCompletions) error {
 	limit := r.Limit
 	if r.SolicitedOnly { // what is not given now is kept too
 		limit = maxWork
 	}
-	got, err := qp.card.dev.Completions(ctx, qp.uid, min(limit, in.room()))
+	got, err := in.read(ctx, wait, qp, min(limit, in.room()))
 	if err != nil && len(got) == 0 {
 		return err
 	}
@@ -108,6 +114,63 @@ func (f *Fabric) fetch(ctx context.Context, qp target, in *inbox, r *PollComplet
 		}
 	}
 	return nil
+}
+
+// read takes completions from the device, that come after what is kept.
+func (in *inbox) read(ctx, wait context.Context, qp target, limit int) ([]device.Completion, error) {
+	numbered, ok := qp.card.dev.(device.NumberedWork)
+	if !ok {
+		return qp.card.dev.Completions(wait, qp.uid, limit)
+	}
+	in.mu.Lock()
+	ask := device.AskCompletions{After: in.last, GivenUp: in.last - uint64(len(in.kept)), Limit: limit}
+	in.mu.Unlock()
+	// The device keeps the time, so that an answer is not cut off on its way.
+	end, _ := wait.Deadline()
+	ask.Wait = max(0, time.Until(end))
+	call, cancel := context.WithDeadline(ctx, end.Add(callTimeout))
+	defer cancel()
+	got, err := numbered.CompletionsAfter(call, qp.uid, ask)
+	if err != nil && call.Err() != nil && ctx.Err() == nil {
+		err = fmt.Errorf("%w: it has not answered %v after the wait was over", device.ErrUnavailable, callTimeout)
+	}
+	return got.List, err
+}
+
+// syncInbox makes the inbox a copy of what a device keeps that outlives the
+// daemon, when it is first used.
+func (f *Fabric) syncInbox(ctx context.Context, qp target, in *inbox) error {
+	numbered, ok := qp.card.dev.(device.NumberedWork)
+	if !ok {
+		return nil
+	}
+	if in.isSynced() {
+		return nil
+	}
+	select {
+	case in.busy <- struct{}{}:
+		defer func() { <-in.busy }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if in.isSynced() {
+		return nil
+	}
+	got, err := numbered.CompletionsAfter(ctx, qp.uid, device.AskCompletions{Limit: maxWork})
+	if err != nil {
+		return err
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.last, in.synced = got.Newest-uint64(len(got.List)), true
+	in.keep(got.List)
+	return nil
+}
+
+func (in *inbox) isSynced() bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.synced
 }
 
 // giveUp drops what the caller has.
@@ -162,6 +225,11 @@ func (in *inbox) room() int {
 func (in *inbox) add(cs []device.Completion) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
+	in.keep(cs)
+}
+
+// keep numbers completions and keeps them. mu is held.
+func (in *inbox) keep(cs []device.Completion) {
 	for _, c := range cs {
 		in.last++
 		in.kept = append(in.kept, Completion{Sequence: in.last, Completion: c})

@@ -15,7 +15,7 @@ func isNotFound(err error) bool { return errors.Is(err, device.ErrNotFound) }
 
 // transient says that the device did not answer, so that nothing is known.
 func transient(err error) bool {
-	return errors.Is(err, device.ErrClosed) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+	return errors.Is(err, device.ErrClosed) || errors.Is(err, device.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
 // deviceError says in the domain's words what a device refused. Fabric.mu is

@@ -22,18 +22,28 @@ type listing struct {
 // list asks the device for all that it has.
 func (c *card) list(ctx context.Context) (*listing, error) {
 	l := &listing{ports: make([]device.Port, c.info.Ports)}
-	var errs [6]error
-	l.pds, errs[0] = c.dev.ListProtectionDomains(ctx)
-	l.bufs, errs[1] = c.dev.ListBuffers(ctx)
-	l.mrs, errs[2] = c.dev.ListRegions(ctx)
-	l.qps, errs[3] = c.dev.ListQueuePairs(ctx)
-	l.exps, errs[5] = c.listExports(ctx)
+	var err error
+	if l.pds, err = c.dev.ListProtectionDomains(ctx); err != nil {
+		return nil, err
+	}
+	if l.bufs, err = c.dev.ListBuffers(ctx); err != nil {
+		return nil, err
+	}
+	if l.mrs, err = c.dev.ListRegions(ctx); err != nil {
+		return nil, err
+	}
+	if l.qps, err = c.dev.ListQueuePairs(ctx); err != nil {
+		return nil, err
+	}
+	if l.exps, err = c.listExports(ctx); err != nil {
+		return nil, err
+	}
 	for n := range l.ports {
-		if l.ports[n], errs[4] = c.dev.Port(ctx, n); errs[4] != nil {
-			break
+		if l.ports[n], err = c.dev.Port(ctx, n); err != nil {
+			return nil, err
 		}
 	}
-	return l, errors.Join(errs[:]...)
+	return l, nil
 }
 
 // strays are objects that no record knows, by kind.
@@ -97,6 +107,7 @@ func (c *card) takeIn(l *listing) (all []*record, lost strays) {
 	for i := range l.qps {
 		see(kindQueuePair, l.qps[i].UID, presentQP(&l.qps[i]))
 	}
+	var missing losses
 	for _, k := range objectKinds {
 		c.lists[k].after(0, func(r *record) bool {
 			if !r.committed {
@@ -106,6 +117,9 @@ func (c *card) takeIn(l *listing) (all []*record, lost strays) {
 			if r.there && p == nil {
 				r.made = true
 			}
+			if p == nil && (r.there || r.made && !c.listed) {
+				missing.note(r)
+			}
 			r.setThere(p)
 			if p != nil && p.revoked {
 				c.f.cut(r)
@@ -114,6 +128,10 @@ func (c *card) takeIn(l *listing) (all []*record, lost strays) {
 			all = append(all, r)
 			return true
 		})
+	}
+	c.listed = true
+	if told := missing.event(c); told != nil {
+		c.f.enter(entry{events: told})
 	}
 	return all, lost
 }
@@ -421,7 +439,10 @@ func (c *card) fail(r *record, err error) {
 		c.f.enter(entry{events: []Event{ev}})
 	}
 	c.later = append(c.later, r)
-	if errors.Is(err, device.ErrClosed) {
+	switch {
+	case errors.Is(err, device.ErrClosed):
 		c.unavailable("the device is closed", err)
+	case errors.Is(err, device.ErrUnavailable):
+		c.unavailable(err.Error(), err)
 	}
 }

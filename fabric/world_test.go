@@ -21,7 +21,8 @@ type world struct {
 	boot  string
 	f     *fabric.Fabric
 	start time.Time
-	devs  []device.Device // of the daemon that runs
+	devs  []device.Device                   // of the daemon that runs
+	wrap  func(device.Device) device.Device // what it gets in the place of a device; may be nil
 }
 
 var (
@@ -51,7 +52,11 @@ func newWorld(t *testing.T) *world {
 func (w *world) config(store fabric.Store) fabric.Config {
 	w.devs = nil
 	for _, c := range w.cards {
-		w.devs = append(w.devs, c.open())
+		var d device.Device = c.open()
+		if w.wrap != nil {
+			d = w.wrap(d)
+		}
+		w.devs = append(w.devs, d)
 	}
 	return fabric.Config{NodeID: "n1", BootID: w.boot, Version: "test", Store: store, Devices: w.devs,
 		Uptime: func() time.Duration { return time.Since(w.start) }, ClockSynchronized: func() (bool, error) { return true, nil }}

@@ -144,10 +144,12 @@ func (r *remote) fault(ctx, bound context.Context, s *session, err error) error 
 		return fmt.Errorf("%w: the device host (process %d) has not answered in time: %w", device.ErrUnavailable, s.pid, context.DeadlineExceeded)
 	case st.Code() == codes.Unavailable, st.Code() == codes.Canceled:
 		return fmt.Errorf("%w: the device host ended (process %d)", device.ErrUnavailable, s.pid)
-	case isStatus:
-		return fmt.Errorf("device host (process %d): %s", s.pid, st.Message())
+	case st.Code() == codes.Unimplemented:
+		return fmt.Errorf("the device host (process %d) is older than this call: %w", s.pid, errors.ErrUnsupported)
+	case isStatus: // not the device's word: nothing is known of what was done
+		return fmt.Errorf("%w: the device host (process %d) failed: %s", device.ErrUnavailable, s.pid, st.Message())
 	}
-	return fmt.Errorf("device host (process %d): %w", s.pid, err)
+	return fmt.Errorf("%w: device host (process %d): %w", device.ErrUnavailable, s.pid, err)
 }
 
 // do is ask for a call whose answer says nothing.
