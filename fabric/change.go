@@ -207,6 +207,8 @@ func (f *Fabric) keep() {
 	for {
 		select {
 		case <-f.pendDue:
+		case <-f.keeperAsked:
+			continue
 		case <-f.ctx.Done():
 			return
 		}
@@ -221,9 +223,7 @@ func (f *Fabric) keep() {
 			if err == nil {
 				break
 			}
-			select {
-			case <-time.After(delay):
-			case <-f.ctx.Done():
+			if !f.keeperPause(delay) {
 				return
 			}
 		}
@@ -237,6 +237,21 @@ func (f *Fabric) keep() {
 			}
 		}
 		f.mu.Unlock()
+	}
+}
+
+// keeperPause is a pause of the keeper, in which it answers. It reports whether
+// the keeper is to go on.
+func (f *Fabric) keeperPause(d time.Duration) bool {
+	over := time.After(d)
+	for {
+		select {
+		case <-over:
+			return true
+		case <-f.keeperAsked:
+		case <-f.ctx.Done():
+			return false
+		}
 	}
 }
 

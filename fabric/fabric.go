@@ -52,6 +52,9 @@ type Fabric struct {
 	leaseDue chan struct{} // a lease may end sooner than the timer
 	health   *health
 
+	asking      chan struct{} // holds a token while Alive asks
+	keeperAsked chan struct{} // the keeper takes from it, to show that it is alive
+
 	mu       sync.RWMutex
 	idx      index
 	closed   bool
@@ -94,6 +97,7 @@ func Open(ctx context.Context, cfg Config) (*Fabric, error) {
 	f := &Fabric{names: names{node: "nodes/" + cfg.NodeID}, cfg: cfg, log: cfg.Logger, store: cfg.Store, started: time.Now(),
 		card: map[string]*card{}, leaseDue: make(chan struct{}, 1), idx: newIndex(), pendDue: make(chan struct{}, 1),
 		uploads: uploads{}, refusals: map[string]*refusal{}, sweepDue: make(chan struct{}, 1)}
+	f.asking, f.keeperAsked = make(chan struct{}, 1), make(chan struct{})
 	f.health = newHealth(f.names.node, cfg.Uptime)
 	f.instance = uidString(newUID())
 	f.ctx, f.cancel = context.WithCancel(context.WithoutCancel(ctx))

@@ -85,13 +85,21 @@ func (s *Server) gateway() http.Handler {
 			panic(err) // the generated code has no such case
 		}
 	}
-	return web{s, mux}
+	return web{s, mux, map[string]http.HandlerFunc{
+		pathOpenAPI: func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(pb.OpenAPI))
+		},
+		pathAlive: s.answerAlive,
+		pathReady: s.answerReady,
+	}}
 }
 
 // web is what every HTTP request goes through before it meets its route.
 type web struct {
 	*Server
 	mux *runtime.ServeMux
+	own map[string]http.HandlerFunc // by path: what is not of the contract, to GET and HEAD
 }
 
 func (h web) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -111,9 +119,8 @@ func (h web) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(http.StatusForbidden, e)
 		return
 	}
-	if r.URL.Path == "/openapi.json" && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
-		w.Header().Set("Content-Type", "application/json")
-		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(pb.OpenAPI))
+	if own := h.own[r.URL.Path]; own != nil && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
+		own(w, r)
 		return
 	}
 	body, err := readBody(w, r)

@@ -116,6 +116,7 @@ func openHouse(t *testing.T, o Options, cfg fabric.Config) *house {
 func openHouseAt(t *testing.T, o Options, cfg fabric.Config, webAddr string) *house {
 	t.Helper()
 	cfg.NodeID, cfg.BootID, cfg.Version = "n", "boot", "v0.0.0-test"
+	cfg.ClockSynchronized = func() (bool, error) { return true, nil }
 	fab, err := fabric.Open(context.Background(), cfg)
 	if err != nil {
 		t.Fatal(err)

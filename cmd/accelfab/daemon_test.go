@@ -29,7 +29,10 @@ var (
 	aNode = &pb.Node{
 		Name: "nodes/n1", State: pb.Node_STATE_DEGRADED, Reason: "DEVICE_UNAVAILABLE", DeviceCount: 8, Version: "v1.4.0", InstanceId: "i-1", StartTime: then,
 		Health: &pb.Health{Status: pb.Health_STATUS_DEGRADED, Problems: []*pb.Health_Problem{
-			{Resource: "nodes/n1/devices/soft-1", Reason: "DEVICE_UNAVAILABLE", Message: "it does not answer", StartTime: then},
+			{Resource: "nodes/n1/devices/soft-1", Component: "devices/soft-1", Reason: "DEVICE_UNAVAILABLE", Message: "it does not answer", StartTime: then},
+		}, Components: []*pb.Health_Component{
+			{Name: "devices/soft-1", Resource: "nodes/n1/devices/soft-1", Status: pb.Health_STATUS_FAILED, Reason: "DEVICE_UNAVAILABLE", Message: "it does not answer", StartTime: then},
+			{Name: "store", Resource: "nodes/n1", Status: pb.Health_STATUS_OK, StartTime: then},
 		}},
 	}
 	aDevice = &pb.Device{

@@ -125,21 +125,32 @@ func checkNode(n *pb.Node, own string) []finding {
 		all = append(all, finding{Check: "version", Result: resultBad, Finding: fmt.Sprintf("the daemon's is %s, this program's %s", have, own),
 			ToDo: "install both from one build, and restart the daemon"})
 	}
-	store := finding{Check: "store", Result: resultOK, Finding: "takes changes"}
-	var health []finding
-	for _, p := range n.GetHealth().GetProblems() {
-		f := finding{Check: "health", Result: resultBad, Subject: []string{p.GetResource()}, Finding: p.GetReason() + ": " + p.GetMessage(),
-			ToDo: "look for it in the daemon's log and in: accelfab event list"}
-		if p.GetReason() == strings.TrimPrefix(pb.ErrorReason_ERROR_REASON_STORE_UNAVAILABLE.String(), "ERROR_REASON_") {
-			store.Result, store.Finding, store.ToDo = resultBad, p.GetMessage(), "see to the disk of the state directory: full, read-only or failing"
+	return append(all, checkHealth(n.GetHealth())...)
+}
+
+// checkHealth judges the components of the node itself. Those of devices are
+// looked at with the devices.
+func checkHealth(h *pb.Health) []finding {
+	var all []finding
+	for _, c := range h.GetComponents() {
+		if strings.HasPrefix(c.GetName(), "devices/") || c.GetStatus() == pb.Health_STATUS_NOT_APPLICABLE {
 			continue
 		}
-		health = append(health, f)
+		f := finding{Check: c.GetName(), Result: resultOK, Finding: "is OK"}
+		switch status := enum(c.GetStatus(), "STATUS"); c.GetStatus() {
+		case pb.Health_STATUS_OK:
+		case pb.Health_STATUS_UNKNOWN:
+			f.Result, f.Finding, f.ToDo = resultNote, fmt.Sprintf("is %s: %s", stateText(status, c.GetReason()), c.GetMessage()), "see what it says"
+		default:
+			f.Result, f.Finding, f.ToDo = resultBad, fmt.Sprintf("is %s: %s", stateText(status, c.GetReason()), c.GetMessage()),
+				"see what it says, the daemon's log, and: accelfab event list"
+			if c.GetReason() == strings.TrimPrefix(pb.ErrorReason_ERROR_REASON_STORE_UNAVAILABLE.String(), "ERROR_REASON_") {
+				f.ToDo = "see to the disk of the state directory: full, read-only or failing"
+			}
+		}
+		all = append(all, f)
 	}
-	if len(health) == 0 {
-		health = []finding{{Check: "health", Result: resultOK, Finding: "no fault is known"}}
-	}
-	return append(append(all, health...), store)
+	return all
 }
 
 func checkDevices(list []*pb.Device, err error) []finding {
@@ -149,21 +160,32 @@ func checkDevices(list []*pb.Device, err error) []finding {
 	var bad findings
 	usable := 0
 	for _, d := range list {
+		own := problemsOf(d)
 		if d.GetState() == pb.Device_STATE_READY {
 			usable++
-			continue
+			if len(own) == 0 {
+				continue
+			}
 		}
-		what := stateText(enum(d.GetState(), "STATE"), d.GetReason())
-		for _, p := range d.GetHealth().GetProblems() {
-			what += ": " + p.GetMessage()
-		}
-		bad.add("devices", resultBad, d.GetName(), what, "look at the device and at the daemon's log; it is tried again by itself")
+		what := append([]string{stateText(enum(d.GetState(), "STATE"), d.GetReason())}, own...)
+		bad.add("devices", resultBad, d.GetName(), strings.Join(what, ": "), "look at the device and at the daemon's log; it is tried again by itself")
 	}
 	result := finding{Check: "devices", Result: resultOK, Finding: fmt.Sprintf("%d of %d usable", usable, len(list))}
 	if len(list) == 0 {
 		result.Result, result.Finding, result.ToDo = resultNote, "there is none", "give accelfabd a --device"
 	}
 	return append([]finding{result}, bad...)
+}
+
+// problemsOf tells what is wrong with a device besides its ports, at which
+// checkPorts looks.
+func problemsOf(d *pb.Device) (messages []string) {
+	for _, p := range d.GetHealth().GetProblems() {
+		if !strings.HasSuffix(p.GetComponent(), "/ports") {
+			messages = append(messages, p.GetMessage())
+		}
+	}
+	return messages
 }
 
 // checkPorts judges the ports that have a cable.

@@ -17,7 +17,9 @@ import (
 // patient is a node of one card with a few ports, which change makes ill.
 func patient(t *testing.T, change func(n *pb.Node, d *pb.Device, ports []*pb.Port)) *recorder {
 	t.Helper()
-	n := &pb.Node{Name: "nodes/n1", State: pb.Node_STATE_READY, Version: version(), Health: &pb.Health{Status: pb.Health_STATUS_OK}}
+	n := &pb.Node{Name: "nodes/n1", State: pb.Node_STATE_READY, Version: version(), Health: &pb.Health{Status: pb.Health_STATUS_OK, Components: []*pb.Health_Component{
+		{Name: "clock", Status: pb.Health_STATUS_OK}, {Name: "cluster", Status: pb.Health_STATUS_NOT_APPLICABLE},
+		{Name: "devices/soft-0", Status: pb.Health_STATUS_FAILED}, {Name: "store", Status: pb.Health_STATUS_OK}}}}
 	d := &pb.Device{Name: "nodes/n1/devices/soft-0", State: pb.Device_STATE_READY}
 	var list []*pb.Port
 	for i := range 8 {
@@ -44,7 +46,7 @@ func patient(t *testing.T, change func(n *pb.Node, d *pb.Device, ports []*pb.Por
 func TestDoctorFindsNothing(t *testing.T) {
 	got := patient(t, nil).run(t, "doctor")
 	want := []string{"CHECK RESULT OF FINDING WHAT TO DO", "daemon ok nodes/n1 answers, and is READY -", "version ok - " + version() + ", as this program's -",
-		"health ok - no fault is known -", "store ok - takes changes -", "devices ok - 1 of 1 usable -", "ports ok - 7 of 7 with a cable are active -"}
+		"clock ok - is OK -", "store ok - is OK -", "devices ok - 1 of 1 usable -", "ports ok - 7 of 7 with a cable are active -"}
 	var lines []string
 	for line := range strings.Lines(got.stdout) {
 		lines = append(lines, strings.Join(strings.Fields(line), " "))
@@ -56,8 +58,13 @@ func TestDoctorFindsNothing(t *testing.T) {
 
 // Each fault is a line with what to do, and makes the status 1; a note does not.
 func TestDoctorFinds(t *testing.T) {
-	problem := func(reason, message string) *pb.Health {
-		return &pb.Health{Status: pb.Health_STATUS_DEGRADED, Problems: []*pb.Health_Problem{{Resource: "nodes/n1/devices/soft-0", Reason: reason, Message: message}}}
+	problem := func(component, reason, message string) *pb.Health {
+		return &pb.Health{Status: pb.Health_STATUS_DEGRADED, Problems: []*pb.Health_Problem{{Resource: "nodes/n1/devices/soft-0", Component: component, Reason: reason, Message: message}}}
+	}
+	unwell := func(n *pb.Node, name string, status pb.Health_Status, reason, message string) {
+		c := n.Health.Components
+		i := slices.IndexFunc(c, func(c *pb.Health_Component) bool { return c.Name == name })
+		c[i] = &pb.Health_Component{Name: name, Status: status, Reason: reason, Message: message}
 	}
 	for _, tc := range []struct {
 		name   string
@@ -68,15 +75,25 @@ func TestDoctorFinds(t *testing.T) {
 			finding{"version", "BAD", nil, 0, "the daemon's is v0.9.0, this program's " + version(), "restart"}},
 		{"it ends", func(n *pb.Node, _ *pb.Device, _ []*pb.Port) { n.State = pb.Node_STATE_STOPPING },
 			finding{"daemon", "BAD", []string{"nodes/n1"}, 0, "answers, and is STOPPING", "look again"}},
-		{"a fault", func(n *pb.Node, _ *pb.Device, _ []*pb.Port) { n.Health = problem("LOST", "a record was set aside") },
-			finding{"health", "BAD", []string{"nodes/n1/devices/soft-0"}, 0, "LOST: a record was set aside", "event list"}},
-		{"the store", func(n *pb.Node, _ *pb.Device, _ []*pb.Port) { n.Health = problem("STORE_UNAVAILABLE", "no space left") },
-			finding{"store", "BAD", nil, 0, "no space left", "disk"}},
+		{"a record", func(n *pb.Node, _ *pb.Device, _ []*pb.Port) {
+			unwell(n, "store", pb.Health_STATUS_DEGRADED, "RECORD_SET_ASIDE", "a record was set aside")
+		}, finding{"store", "BAD", nil, 0, "is DEGRADED (RECORD_SET_ASIDE): a record was set aside", "event list"}},
+		{"the store", func(n *pb.Node, _ *pb.Device, _ []*pb.Port) {
+			unwell(n, "store", pb.Health_STATUS_DEGRADED, "STORE_UNAVAILABLE", "no space left")
+		}, finding{"store", "BAD", nil, 0, "is DEGRADED (STORE_UNAVAILABLE): no space left", "disk"}},
+		{"the clock", func(n *pb.Node, _ *pb.Device, _ []*pb.Port) {
+			unwell(n, "clock", pb.Health_STATUS_UNKNOWN, "CLOCK_UNSYNCHRONIZED", "run chrony")
+		}, finding{"clock", "note", nil, 0, "is UNKNOWN (CLOCK_UNSYNCHRONIZED): run chrony", "what it says"}},
+		{"a device that serves", func(_ *pb.Node, d *pb.Device, _ []*pb.Port) {
+			d.Health = problem("devices/soft-0", "TIMEOUT", "it is slow")
+		},
+			finding{"devices", "BAD", []string{"nodes/n1/devices/soft-0"}, 0, "READY: it is slow", "log"}},
 		{"a device", func(_ *pb.Node, d *pb.Device, _ []*pb.Port) {
-			d.State, d.Reason, d.Health = pb.Device_STATE_UNAVAILABLE, "DEVICE_UNAVAILABLE", problem("DEVICE_UNAVAILABLE", "it does not answer")
+			d.State, d.Reason, d.Health = pb.Device_STATE_UNAVAILABLE, "DEVICE_UNAVAILABLE", problem("devices/soft-0", "DEVICE_UNAVAILABLE", "it does not answer")
 		}, finding{"devices", "BAD", []string{"nodes/n1/devices/soft-0"}, 0, "UNAVAILABLE (DEVICE_UNAVAILABLE): it does not answer", "log"}},
-		{"a port", func(_ *pb.Node, _ *pb.Device, p []*pb.Port) {
+		{"a port", func(_ *pb.Node, d *pb.Device, p []*pb.Port) {
 			p[2].State, p[2].Message = pb.Port_STATE_DOWN, "no carrier"
+			d.Health = problem("devices/soft-0/ports", "PORT_DOWN", "the port is down") // is told once
 		}, finding{"ports", "BAD", []string{"nodes/n1/devices/soft-0/ports/2"}, 0, "is DOWN: no carrier", "cable"}},
 		{"a port without an address", func(_ *pb.Node, _ *pb.Device, p []*pb.Port) {
 			for _, p := range p[1:3] {

@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -153,13 +155,37 @@ func TestWatchDocuments(t *testing.T) {
 }
 
 func TestHealth(t *testing.T) {
-	well := &pb.Node{Name: "nodes/n1", Health: &pb.Health{Status: pb.Health_STATUS_OK}}
-	r := newRecorder(t, func(string, proto.Message) (proto.Message, error) { return well, nil })
-	if got := r.run(t, "node", "health"); got != (result{0, "OK\n", ""}) {
-		t.Errorf("a node that is well: %+v", got)
+	node := &pb.Node{Name: "nodes/n1", Health: &pb.Health{Status: pb.Health_STATUS_OK, Components: []*pb.Health_Component{
+		{Name: "clock", Status: pb.Health_STATUS_UNKNOWN, Reason: "CLOCK_UNSYNCHRONIZED", Message: "run chrony", StartTime: then},
+		{Name: "cluster", Status: pb.Health_STATUS_NOT_APPLICABLE, StartTime: then},
+		{Name: "devices/soft-1", Status: pb.Health_STATUS_OK, StartTime: then},
+	}}}
+	r := newRecorder(t, func(string, proto.Message) (proto.Message, error) { return node, nil })
+	since := then.AsTime().Local().Format(time.DateTime)
+	table := func(lines ...string) string { return strings.Join(lines, "\n") + "\n" }
+	squeezed := func(s string) string { return regexp.MustCompile(" +").ReplaceAllString(s, " ") }
+	well := table("COMPONENT STATUS REASON SINCE MESSAGE", "clock UNKNOWN CLOCK_UNSYNCHRONIZED "+since+" run chrony",
+		"cluster NOT_APPLICABLE - "+since+" -", "devices/soft-1 OK - "+since+" -")
+	if got := r.run(t, "node", "health"); got.status != 0 || got.stderr != "" || squeezed(got.stdout) != well {
+		t.Errorf("a node that is well: %+v, want\n%s", got, well)
+	}
+	c := node.Health.Components[2]
+	node.Health.Status, c.Status, c.Reason, c.Message = pb.Health_STATUS_FAILED, pb.Health_STATUS_FAILED, "TIMEOUT", "it hangs (and 1 more)"
+	node.Health.Problems = []*pb.Health_Problem{
+		{Resource: "nodes/n1/devices/soft-1", Component: c.Name, Reason: "TIMEOUT", Message: "it hangs", StartTime: then},
+		{Resource: "nodes/n1/devices/soft-1", Component: c.Name, Reason: "INTERNAL", Message: "it smokes", StartTime: then},
+	}
+	got := r.run(t, "node", "health")
+	if want := table("", "RESOURCE REASON SINCE MESSAGE", "soft-1 TIMEOUT "+since+" it hangs", "soft-1 INTERNAL "+since+" it smokes"); got.status != 1 ||
+		got.stderr != "accelfab: nodes/n1 is FAILED\n" || !strings.HasSuffix(squeezed(got.stdout), want) || !strings.Contains(got.stdout, "(and 1 more)") {
+		t.Errorf("a node that is not well: %+v, want\n%s", got, want)
+	}
+	node.Health.Problems = node.Health.Problems[:1]
+	if got := r.run(t, "node", "health"); strings.Contains(got.stdout, "RESOURCE") {
+		t.Errorf("one fault is told twice: %+v", got)
 	}
 	r = newRecorder(t, nil)
-	got := r.run(t, "node", "health", "-o", "json")
+	got = r.run(t, "node", "health", "-o", "json")
 	if got.status != 1 || got.stderr != "accelfab: nodes/n1 is DEGRADED\n" || !reflect.DeepEqual(parseJSON(t, got.stdout), documentOf(t, aNode.GetHealth())) {
 		t.Errorf("a node that is not well: %+v", got)
 	}
