@@ -153,6 +153,13 @@ func (x importing) do(ctx context.Context) (*present, error) {
 		return nil, device.ErrNotFound
 	}
 	m, err := x.c.dev.Import(ctx, x.spec, x.file)
+	if isNotFound(err) {
+		// It stands for an export of this node, as the exporter has said: is that
+		// anywhere the importer can see?
+		if _, far := x.c.dev.PeerAccess(ctx, x.exporter); isNotFound(far) {
+			err = &device.AttachError{Reason: device.NotReachable, Problem: x.c.id + " and " + x.exporter + " are not on the same bus"}
+		}
+	}
 	if err != nil {
 		return nil, err
 	}

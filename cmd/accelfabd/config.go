@@ -12,7 +12,9 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/accelfab/accelfab/device/host"
 	"github.com/accelfab/accelfab/device/topology"
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
@@ -52,20 +54,35 @@ type Config struct {
 	// Topology is a file with a port map that replaces the built-in one of the
 	// same device. Default: none.
 	Topology string `yaml:"topology"`
+	// DeviceHosts says where devices are: separate, in processes of their own,
+	// device hosts, that outlive the daemon; or inside the daemon, and gone with
+	// it. Default: inside.
+	DeviceHosts string `yaml:"device-hosts"`
+	// HostLinger is how long a device host stays without a daemon, 0 for ever.
+	// Default: 1h.
+	HostLinger time.Duration `yaml:"host-linger"`
 	// LogLevel is debug, info, warn or error. Default: info.
 	LogLevel string `yaml:"log-level"`
 	// LogFormat is text or json. Default: text.
 	LogFormat string `yaml:"log-format"`
 }
 
+// Where devices are.
+const (
+	hostsSeparate = "separate"
+	hostsInside   = "inside"
+)
+
 // defaultConfig gives the defaults that depend on who runs the daemon; those
 // that depend on other fields are filled by complete.
 func defaultConfig(uid int, getenv func(string) string, hostname string) Config {
 	c := Config{
-		NodeID:    nodeIDFrom(hostname),
-		HTTP:      "127.0.0.1:7471",
-		LogLevel:  "info",
-		LogFormat: "text",
+		NodeID:      nodeIDFrom(hostname),
+		HTTP:        "127.0.0.1:7471",
+		DeviceHosts: hostsInside,
+		HostLinger:  time.Hour,
+		LogLevel:    "info",
+		LogFormat:   "text",
 	}
 	if uid == 0 {
 		c.StateDir, c.RunDir = "/var/lib/accelfab", "/run/accelfab"
@@ -91,9 +108,11 @@ func (c *Config) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.RunDir, "run-dir", c.RunDir, "directory of sockets and accelfabd.json")
 	fs.StringArrayVar(&c.Listen, "listen", c.Listen, "gRPC door, unix:///path or tcp://host:port on loopback (repeatable)\n(default unix://RUN-DIR/accelfabd.sock and tcp://127.0.0.1:7470)")
 	fs.StringVar(&c.HTTP, "http", c.HTTP, "REST door, host:port on loopback, unix:///path, or off")
-	fs.StringArrayVar(&c.Devices, "device", c.Devices, "driver with settings (repeatable): soft:hls-2,cards=8,memory=64MiB is a chassis of\nsoftware cards, soft-nic:NAME,ports=2 a host NIC beside it; both take\nimport=dynamic|pinned|none, p2p=off, network=ADDRESS (default soft:hls-2)")
+	fs.StringArrayVar(&c.Devices, "device", c.Devices, "driver with settings (repeatable): soft:hls-2,cards=8,memory=64MiB is a chassis of\nsoftware cards, soft-nic:NAME,ports=2 a host NIC beside it; both take\nimport=dynamic|pinned|none, p2p=off, network=ADDRESS, host=NAME (default soft:hls-2)")
 	fs.StringVar(&c.SoftNetwork, "soft-network", c.SoftNetwork, "networks and addresses of the software ports, such as 10.77.0.1,fd00:77::/64:\naddresses of this machine's interfaces go to scale-out ports in their order\n(default the lowest free /24 of 127.64.0.0/10)")
 	fs.StringVar(&c.Topology, "topology", c.Topology, "file with a port map in place of the built-in one")
+	fs.StringVar(&c.DeviceHosts, "device-hosts", c.DeviceHosts, "where devices are: separate, in processes that outlive the daemon, or inside it")
+	fs.DurationVar(&c.HostLinger, "host-linger", c.HostLinger, "how long a device host stays without a daemon, 0 for ever")
 	fs.StringVar(&c.LogLevel, "log-level", c.LogLevel, "debug, info, warn or error")
 	fs.StringVar(&c.LogFormat, "log-format", c.LogFormat, "text or json")
 }
@@ -132,6 +151,12 @@ func (c *Config) merge(r io.Reader, given func(flag string) bool) error {
 	}
 	if given("topology") {
 		c.Topology = byFlag.Topology
+	}
+	if given("device-hosts") {
+		c.DeviceHosts = byFlag.DeviceHosts
+	}
+	if given("host-linger") {
+		c.HostLinger = byFlag.HostLinger
 	}
 	if given("log-level") {
 		c.LogLevel = byFlag.LogLevel
@@ -200,15 +225,32 @@ func (c *Config) Validate() error {
 	}
 	checked.SoftNetwork = ""
 	for i, spec := range c.Devices {
-		d, err := driverOf(spec)
+		bare, _, err := splitHost(spec)
+		var d driver
 		if err == nil {
-			err = d.check(spec, &checked)
+			d, err = driverOf(bare)
+		}
+		if err == nil {
+			err = d.check(bare, &checked)
 		}
 		if err != nil {
 			fault("device", "%q: %v", spec, err)
 		}
 		if slices.Contains(c.Devices[:i], spec) {
 			fault("device", "%q is given twice; a second chassis needs a name of its own: %s,name=other", spec, spec)
+		}
+	}
+	if c.DeviceHosts != hostsSeparate && c.DeviceHosts != hostsInside {
+		fault("device-hosts", "%q: want separate or inside", c.DeviceHosts)
+	}
+	if c.HostLinger < 0 {
+		fault("host-linger", "%v: want 0, for ever, or more", c.HostLinger)
+	}
+	if c.DeviceHosts == hostsSeparate && filepath.IsAbs(c.RunDir) {
+		for _, p := range c.plans() {
+			if err := host.CheckSocket(c.hostSocket(p.name)); err != nil {
+				fault("run-dir", "%v", err)
+			}
 		}
 	}
 	if _, err := c.level(); err != nil {

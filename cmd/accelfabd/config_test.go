@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -74,6 +75,7 @@ func TestEveryFlagIsAKeyAndYieldsToNone(t *testing.T) {
 	values := map[string]string{
 		"node-id": "a", "state-dir": "/a", "run-dir": "/a", "listen": "tcp://127.0.0.1:0", "http": "off",
 		"device": "soft:hls-2", "soft-network": "127.70.0.0/24", "topology": "/a", "log-level": "warn", "log-format": "json",
+		"device-hosts": "separate", "host-linger": "7s",
 	}
 	probe := Config{}
 	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
@@ -94,6 +96,9 @@ func TestEveryFlagIsAKeyAndYieldsToNone(t *testing.T) {
 		other := "from-file"
 		if f.Value.Type() == "stringArray" {
 			other = "[from-file]"
+		}
+		if f.Value.Type() == "duration" {
+			other = "9s"
 		}
 		if err := c.merge(strings.NewReader(f.Name+": "+other+"\n"), one.Changed); err != nil {
 			t.Errorf("key %s: %v", f.Name, err)
@@ -156,7 +161,7 @@ func TestDirectoriesThatCannotBeMadeAreNamed(t *testing.T) {
 }
 
 func TestSoftNetwork(t *testing.T) {
-	good := Config{NodeID: "n", StateDir: "/s", RunDir: "/r", HTTP: "off", LogLevel: "info", LogFormat: "text"}
+	good := Config{NodeID: "n", StateDir: "/s", RunDir: "/r", HTTP: "off", LogLevel: "info", LogFormat: "text", DeviceHosts: hostsInside}
 	for _, c := range []struct {
 		network string
 		devices []string
@@ -175,5 +180,38 @@ func TestSoftNetwork(t *testing.T) {
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s, %q: error %v, want %q", c.network, c.devices, err, c.want)
 		}
+	}
+}
+
+func TestHostsOfDevices(t *testing.T) {
+	c := Config{NodeID: "n", StateDir: "/s", RunDir: "/r", HTTP: "off", LogLevel: "info", LogFormat: "text", DeviceHosts: hostsSeparate,
+		Devices: []string{"soft:hls-2,cards=1", "soft:hls-2,name=b,host=second,cards=2", "soft-nic", "soft-nic:other,host=second"}}
+	if err := c.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	plans := c.plans()
+	if len(plans) != 2 || plans[0].name != "soft" || plans[1].name != "second" ||
+		!slices.Equal(plans[0].specs, []string{"soft:hls-2,cards=1", "soft-nic"}) || !slices.Equal(plans[1].specs, []string{"soft:hls-2,name=b,cards=2", "soft-nic:other"}) {
+		t.Errorf("%+v, %+v: want soft and second with two devices each", plans[0], plans[1])
+	}
+	one, err := hostSpec(&c, plans[0].specs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.NodeID = "m"
+	if other, _ := hostSpec(&c, plans[0].specs); other == one {
+		t.Errorf("hosts of two nodes have the same spec %s", one)
+	}
+	for spec, want := range map[string]string{
+		"soft:hls-2,host=": "host=", "soft:hls-2,host=../x": "host=../x", "soft:hls-2,host=a,host=b": "host is given twice",
+	} {
+		c.Devices = []string{spec}
+		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want %q", spec, err, want)
+		}
+	}
+	c.Devices, c.RunDir = []string{"soft:hls-2"}, "/"+strings.Repeat("r", 100)
+	if err := c.Validate(); err == nil || !strings.Contains(err.Error(), "choose a shorter run directory") {
+		t.Errorf("error %v, want one about the length of the socket's path", err)
 	}
 }

@@ -40,15 +40,19 @@ func driverOf(spec string) (driver, error) {
 // openDevices opens all devices of a valid Config, or none.
 func openDevices(c *Config) ([]device.Device, error) {
 	var all []device.Device
-	for _, spec := range c.Devices {
-		d, err := driverOf(spec)
+	for _, given := range c.Devices {
+		spec, _, err := splitHost(given)
+		var d driver
+		if err == nil {
+			d, err = driverOf(spec)
+		}
 		if err == nil {
 			var some []device.Device
 			some, err = d.open(spec, c)
 			all = append(all, some...)
 		}
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("device %q: %w", spec, err), closeDevices(all))
+			return nil, errors.Join(fmt.Errorf("device %q: %w", given, err), closeDevices(all))
 		}
 	}
 	return all, nil
@@ -92,7 +96,11 @@ func checkSoftNetwork(c *Config) error {
 		return err
 	}
 	users := 0
-	for _, spec := range c.Devices {
+	for _, given := range c.Devices {
+		spec, _, err := splitHost(given)
+		if err != nil {
+			continue // said elsewhere
+		}
 		for _, parse := range []func(string) (soft.Config, error){soft.ParseSpec, soft.ParseNIC} {
 			if cfg, err := parse(spec); err == nil && cfg.Networks == nil {
 				users++

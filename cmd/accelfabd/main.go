@@ -34,7 +34,7 @@ func main() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	ctx, stop := untilSignal()
 	defer stop()
 	if err := command().ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "accelfabd:", err)
@@ -43,6 +43,25 @@ func main() {
 		}
 		os.Exit(exitFailed)
 	}
+}
+
+// errInterrupted is why the context ends when a person ends the program, which
+// ends its device hosts too.
+var errInterrupted = errors.New("interrupted")
+
+// untilSignal gives a context that ends with SIGTERM, which a service manager
+// sends to restart, or with SIGINT, and tells the one from the other.
+func untilSignal() (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	go func() {
+		if <-signals == syscall.SIGINT {
+			cancel(errInterrupted)
+		}
+		cancel(nil)
+	}()
+	return ctx, func() { cancel(nil) }
 }
 
 // version is of the module, or of the commit it was built from.
@@ -74,6 +93,12 @@ their fabric. Each flag is also a key of the YAML file that --config names; a fl
 wins over the file. When it serves, it writes RUN-DIR/accelfabd.json with its
 process id and the addresses of its doors; one of them is descriptors.sock beside it,
 on which descriptors of exported memory come and go.
+
+With --device-hosts separate, devices are in processes of their own, device hosts,
+which accelfabd starts, or finds again in RUN-DIR/hosts: SIGTERM leaves them, so
+that traffic goes on over a restart or an upgrade; SIGINT ends them, and so does
+stop-hosts. Software devices of a node share one host, as they share a bus; the
+option host=NAME in the text of a device puts it into another.
 
 The ports of software devices are on loopback, for nodes on this machine. To
 reach Linux with Soft-RoCE, or nodes on other machines, name addresses of this
@@ -119,7 +144,7 @@ down. The interface's MTU is the port's limit: 1500 carries a path MTU of 1024,
 	root.PersistentFlags().StringVar(&file, "config", "", "YAML file with any of the other flags as keys")
 	c.flags(root.PersistentFlags())
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(&cobra.Command{
+	root.AddCommand(newDeviceHostCommand(&c, load), newStopHostsCommand(&c), &cobra.Command{
 		Use:   "check-config",
 		Short: "Validate flags and file, say every fault, and exit",
 		Args:  noArgs,

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/accelfab/accelfab/device/host"
 	"github.com/accelfab/accelfab/fabric"
 	"github.com/accelfab/accelfab/fabric/boltstore"
 	"github.com/accelfab/accelfab/server"
@@ -33,7 +34,12 @@ func run(ctx context.Context, c *Config, logTo io.Writer) (err error) {
 	if err := makeDirs(c); err != nil {
 		return err
 	}
-	boot, err := bootID()
+	lock, err := lockRunDir(c.RunDir)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	boot, err := host.BootID()
 	if err != nil {
 		return err
 	}
@@ -41,7 +47,16 @@ func run(ctx context.Context, c *Config, logTo io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	devices, err := openDevices(c)
+	if c.DeviceHosts == hostsSeparate {
+		defer func() {
+			if errors.Is(context.Cause(ctx), errInterrupted) {
+				ended, failed := host.EndAll(c.hostsDir(), endGrace)
+				log.Info("device hosts ended", "pids", ended)
+				err = errors.Join(err, failed)
+			}
+		}()
+	}
+	devices, err := openAll(ctx, c, log)
 	if err != nil {
 		return errors.Join(err, store.Close())
 	}
@@ -142,14 +157,6 @@ func makeDirs(c *Config) error {
 		return fmt.Errorf("run-dir: %w", err)
 	}
 	return nil
-}
-
-func bootID() (string, error) {
-	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return "", fmt.Errorf("boot id: %w", err)
-	}
-	return strings.TrimSpace(string(b)), nil
 }
 
 func logger(c *Config, to io.Writer) *slog.Logger {
