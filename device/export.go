@@ -28,8 +28,9 @@ type Exports interface {
 	FindExport(ctx context.Context, f *os.File) (UID, error)
 	// RevokeExport ends all access by the export: importers are told, and what
 	// does not let go is cut off. When it returns nothing reaches the memory by
-	// it any more, and nothing new can attach. ErrNotFound; an error that wraps
-	// errors.ErrUnsupported for an export that is Mappable. Doing it twice is
+	// it any more, and nothing new can attach. ErrNotFound. For an export that is
+	// Mappable it cuts importers off and can do no more, as holders may have it
+	// mapped: an error that wraps errors.ErrUnsupported. Doing it twice is
 	// doing it once.
 	RevokeExport(ctx context.Context, uid UID) error
 	// DestroyExport forgets an export. Descriptors that are still held stand

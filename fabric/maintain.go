@@ -165,22 +165,26 @@ func (f *Fabric) pinned(ctx context.Context, op string, buf *record, cause error
 	e := &Error{Op: op, Name: buf.name, Reason: InUse, Shortage: &Shortage{Kind: "children"}, Err: cause}
 	var names []string
 	buf.card.lists[kindExport].after(0, func(x *record) bool {
-		if x.buf == buf && x.there {
-			for _, at := range x.is.export.Attachments {
-				if v := f.viewAttachment(at); !at.Dynamic && v.Region != "" {
-					names = append(names, v.Region)
-				}
+		if x.buf != buf || !x.there {
+			return true
+		}
+		if x.is.export.Mappable {
+			names = append(names, x.name) // its holders, whoever they are
+		}
+		for _, at := range x.is.export.Attachments {
+			if v := f.viewAttachment(at); !at.Dynamic && v.Region != "" {
+				names = append(names, v.Region)
 			}
 		}
 		return true
 	})
-	e.Message = "an importer pins it where it is"
+	e.Message = "it is pinned where it is"
 	for i, n := range names[:min(len(names), 5)] {
-		e.Message += []string{": ", ", "}[min(i, 1)] + n
+		e.Message += []string{" by ", ", "}[min(i, 1)] + n
 		e.Shortage.Holders = append(e.Shortage.Holders, Holder{Name: n})
 	}
 	if len(names) > 0 {
-		e.Message += "; delete those regions, or revoke the export, first"
+		e.Message += "; delete what pins it, or revoke an export that is not mappable, first"
 		e.Details = map[string]string{"count": itoa(len(names)), "pinned": strings.Join(names, ",")}
 	}
 	return e

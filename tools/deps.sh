@@ -2,7 +2,7 @@
 # Installs from Debian's packages what the tests need and is not there: a C
 # compiler for the race detector, tools that make network namespaces and read
 # captures, curl for the walk of the README, and for root, who may make networks,
-# qemu and what goes into the Linux machine of test/softroce. As another user it
+# qemu and what goes into the Linux machines of test/softroce and test/dmabuf. As another user it
 # says what is missing.
 set -euo pipefail
 
@@ -20,6 +20,8 @@ if [ "$(id -u)" = 0 ]; then
 	need qemu-system-x86_64 qemu-system-x86
 	[ -e /bin/busybox ] && ! ldd /bin/busybox >/dev/null 2>&1 || packages+=(busybox-static)
 	need cpio cpio
+	need make make
+	ldconfig -p | grep -q libelf.so.1 || packages+=(libelf1) # for a kernel module
 	need modprobe kmod
 	need rping rdmacm-utils
 	need ibv_rc_pingpong ibverbs-utils

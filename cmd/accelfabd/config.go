@@ -108,7 +108,7 @@ func (c *Config) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.RunDir, "run-dir", c.RunDir, "directory of sockets and accelfabd.json")
 	fs.StringArrayVar(&c.Listen, "listen", c.Listen, "gRPC door, unix:///path or tcp://host:port on loopback (repeatable)\n(default unix://RUN-DIR/accelfabd.sock and tcp://127.0.0.1:7470)")
 	fs.StringVar(&c.HTTP, "http", c.HTTP, "REST door, host:port on loopback, unix:///path, or off")
-	fs.StringArrayVar(&c.Devices, "device", c.Devices, "driver with settings (repeatable): soft:hls-2,cards=8,memory=64MiB is a chassis of\nsoftware cards, soft-nic:NAME,ports=2 a host NIC beside it; both take\nimport=dynamic|pinned|none, p2p=off, network=ADDRESS, host=NAME (default soft:hls-2)")
+	fs.StringArrayVar(&c.Devices, "device", c.Devices, "driver with settings (repeatable): soft:hls-2,cards=8,memory=64MiB is a chassis of\nsoftware cards (name=NAME; bar=SIZE: what the bus reaches of each; dmabuf=udmabuf: exports are real\ndma-bufs, which can be mapped and not revoked), soft-nic:NAME,ports=2 a host NIC beside it;\nboth take network=ADDRESS, import=dynamic|pinned|none, p2p=off, segment=SIZE,\nhost=NAME (default soft:hls-2)")
 	fs.StringVar(&c.SoftNetwork, "soft-network", c.SoftNetwork, "networks and addresses of the software ports, such as 10.77.0.1,fd00:77::/64:\naddresses of this machine's interfaces go to scale-out ports in their order\n(default the lowest free /24 of 127.64.0.0/10)")
 	fs.StringVar(&c.Topology, "topology", c.Topology, "file with a port map in place of the built-in one")
 	fs.StringVar(&c.DeviceHosts, "device-hosts", c.DeviceHosts, "where devices are: separate, in processes that outlive the daemon, or inside it")

@@ -15,10 +15,11 @@ import (
 type bus struct {
 	// mu guards all exports and attachments of all cards. It is for control
 	// alone: no packet waits for it.
-	mu     sync.Mutex
-	slots  []*card // nil for one that is free
-	tokens map[uint64]*token
-	keeper *keeper // there while a card is
+	mu      sync.Mutex
+	slots   []*card // nil for one that is free
+	tokens  map[uint64]*token
+	dmabufs map[inode]*export // those that are real dma-bufs
+	keeper  *keeper           // there while a card is
 }
 
 var localBus bus
@@ -32,7 +33,7 @@ func (b *bus) join(c *card) error {
 		if err != nil {
 			return err
 		}
-		b.keeper, b.tokens = k, make(map[uint64]*token)
+		b.keeper, b.tokens, b.dmabufs = k, make(map[uint64]*token), make(map[inode]*export)
 	}
 	c.slot = 0
 	for c.slot < len(b.slots) && b.slots[c.slot] != nil {
@@ -57,7 +58,7 @@ func (b *bus) leave(c *card) {
 	}
 	var last *keeper
 	if len(b.slots) == 0 {
-		last, b.keeper, b.slots, b.tokens = b.keeper, nil, nil, nil
+		last, b.keeper, b.slots, b.tokens, b.dmabufs = b.keeper, nil, nil, nil, nil
 	}
 	b.mu.Unlock()
 	if last != nil {
@@ -83,6 +84,9 @@ func (b *bus) find(id string, asks *card) (found *card) {
 func (b *bus) exportOf(m mark) (*export, error) {
 	if t := b.tokens[m.cookie]; t != nil && t.mark == m {
 		return t.export, nil
+	}
+	if e := b.dmabufs[m.inode]; e != nil {
+		return e, nil
 	}
 	return nil, fmt.Errorf("export of this descriptor: %w", device.ErrNotFound)
 }

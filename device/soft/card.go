@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"sync/atomic"
 
@@ -32,6 +33,7 @@ type card struct {
 	slot      int
 	aperture  aperture
 	importing importing
+	udmabuf   *os.File                 // what makes exports real dma-bufs; nil: they are tokens
 	exports   map[device.UID]*export   // guarded by bus.mu
 	attached  map[*attachment]struct{} // to others' exports; guarded by bus.mu
 
@@ -62,9 +64,14 @@ func newCard(ch *Chassis, cfg *Config, module int) (*card, error) {
 	for _, p := range cfg.Map.Cards[module].Ports {
 		c.ports = append(c.ports, newPort(c, p, cfg.Map.PortSpeedMbps))
 	}
-	if err := localBus.join(c); err != nil {
-		memory.close()
-		return nil, err
+	if cfg.RealDMABufs {
+		c.udmabuf, err = openUDMABuf()
+	}
+	if err == nil {
+		err = localBus.join(c)
+	}
+	if err != nil {
+		return nil, errors.Join(err, c.closeMemory())
 	}
 	return c, nil
 }
@@ -147,5 +154,13 @@ func (c *card) Close() error {
 	c.regions.close()
 	localBus.leave(c)
 	c.events.close()
-	return errors.Join(append(errs, c.memory.close())...)
+	return errors.Join(append(errs, c.closeMemory())...)
+}
+
+func (c *card) closeMemory() error {
+	err := c.memory.close()
+	if c.udmabuf != nil {
+		err = errors.Join(err, c.udmabuf.Close())
+	}
+	return err
 }

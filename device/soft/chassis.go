@@ -58,6 +58,9 @@ type Config struct {
 	// LargestSegment is the largest piece of memory that an importer takes, in
 	// bytes, a multiple of 4096; 0 means 2 GiB.
 	LargestSegment uint64
+	// RealDMABufs makes exports real dma-bufs, by /dev/udmabuf: their holders may
+	// map them, and they cannot be revoked.
+	RealDMABufs bool
 	// Rest is how long keys and queue pair numbers that were given back are
 	// not given out again; 0 means 30 s.
 	Rest time.Duration
@@ -356,6 +359,9 @@ func capabilities(cfg *Config) []device.Capability {
 	list := []device.Capability{device.CapRC, device.CapUC, device.CapUD, device.CapAtomics, device.CapSetPort, device.CapReset}
 	if cfg.Limits.ExportPage > 0 {
 		list = append(list, device.CapExport, device.CapMove)
+	}
+	if cfg.RealDMABufs {
+		list = append(list, device.CapMappable)
 	}
 	if cfg.Import != ImportNone {
 		list = append(list, device.CapImport)

@@ -78,6 +78,12 @@
 // packets wait and none fails. An importer that pins it, or that would lose it
 // because the new place is outside of the aperture, keeps it where it is.
 //
+// With dmabuf=udmabuf the exports of a chassis are real dma-bufs over the memory
+// files of its cards (/dev/udmabuf), for importers in the kernel and for programs
+// that map: one memory, seen by all. Such an export cannot be revoked and its buffer
+// not moved. Who holds one when its buffer is freed keeps the pages, which are the
+// card's no longer. Who holds it is counted by the kernel, without an event.
+//
 // A device of soft-nic ([ParseNIC]) is a host NIC beside the accelerators: a card
 // of its own with scale-out ports alone, which exports nothing and imports as any
 // other. It has 64 MiB of host memory, so that receive queues have a place.

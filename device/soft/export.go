@@ -25,6 +25,7 @@ type export struct {
 	revoked bool
 	opened  uint64
 	tokens  map[*token]struct{} // that are held
+	dmabuf  *dmabuf             // what it gives in the place of tokens, or nil
 	// attachments are in the order in which they came.
 	attachments []*attachment
 }
@@ -89,6 +90,14 @@ func (c *card) CreateExport(ctx context.Context, spec device.ExportSpec) (device
 		return device.Export{}, err
 	}
 	e := &export{ExportSpec: spec, card: c, buffer: buf, tokens: make(map[*token]struct{})}
+	if c.udmabuf != nil {
+		// Nobody moves the buffer: that takes bus.mu.
+		if e.dmabuf, err = c.newDMABuf(buf.place(spec.Address), spec.Length); err != nil {
+			c.memory.letGo(buf, spec.UID)
+			return device.Export{}, err
+		}
+		localBus.dmabufs[e.dmabuf.inode] = e
+	}
 	c.exports[spec.UID] = e
 	return e.read(), nil
 }
@@ -97,7 +106,10 @@ func (c *card) CreateExport(ctx context.Context, spec device.ExportSpec) (device
 func (e *export) read() device.Export {
 	x := device.Export{
 		UID: e.UID, Address: e.Address, Length: e.Length, Revoked: e.revoked,
-		Opened: e.opened, Held: len(e.tokens),
+		Opened: e.opened, Held: len(e.tokens), Mappable: e.dmabuf != nil,
+	}
+	if e.dmabuf != nil {
+		x.Held = e.dmabuf.held()
 	}
 	if !e.revoked {
 		longest := uint64(0)
@@ -154,7 +166,12 @@ func (c *card) OpenExport(ctx context.Context, uid device.UID) (*os.File, error)
 	case len(localBus.tokens) >= localBus.keeper.most:
 		return nil, &device.LimitError{Kind: "export_descriptors", Asked: 1, Limit: uint64(localBus.keeper.most), Detail: "so many of all exports are open"}
 	}
-	f, err := localBus.open(e)
+	var f *os.File
+	if e.dmabuf != nil {
+		f, err = e.dmabuf.open()
+	} else {
+		f, err = localBus.open(e)
+	}
 	if err == nil {
 		e.opened++
 	}
@@ -193,19 +210,28 @@ func (c *card) RevokeExport(ctx context.Context, uid device.UID) error {
 	if err != nil || e.revoked {
 		return err
 	}
+	defer c.memoryChanged()
+	if e.dmabuf != nil {
+		e.cutOff()
+		return fmt.Errorf("export of %d bytes at %#x: it is a dma-buf, which holders may have mapped: %w", e.Length, e.Address, errors.ErrUnsupported)
+	}
 	e.revoke()
-	c.memoryChanged()
 	return nil
+}
+
+// cutOff ends all attachments. bus.mu is held.
+func (e *export) cutOff() {
+	for _, a := range e.attachments {
+		a.cutOff()
+	}
+	e.attachments = nil
 }
 
 // revoke cuts importers off. Nothing reaches the memory by the export when it
 // returns, and the buffer may be freed. bus.mu is held.
 func (e *export) revoke() {
 	e.revoked = true
-	for _, a := range e.attachments {
-		a.cutOff()
-	}
-	e.attachments = nil
+	e.cutOff()
 	e.card.memory.letGo(e.buffer, e.UID)
 }
 
@@ -235,6 +261,10 @@ func (e *export) forget() {
 	}
 	for t := range e.tokens {
 		localBus.release(t)
+	}
+	if e.dmabuf != nil {
+		delete(localBus.dmabufs, e.dmabuf.inode)
+		e.dmabuf.file.Close()
 	}
 	delete(e.card.exports, e.UID)
 }

@@ -34,6 +34,9 @@ func (c *card) MoveBuffer(ctx context.Context, uid device.UID) (device.Buffer, e
 	if b == nil {
 		return device.Buffer{}, fmt.Errorf("buffer: %w", device.ErrNotFound)
 	}
+	if err := c.mayMove(b); err != nil {
+		return device.Buffer{}, err
+	}
 	to, ok := m.space.allocLowest(b.room)
 	if !ok {
 		return device.Buffer{}, &device.LimitError{Kind: "memory_bytes", Asked: b.room, Available: m.space.avail, Limit: uint64(len(m.data)),
@@ -77,6 +80,16 @@ func (c *card) attachmentsOf(b *buffer) (list []*attachment) {
 		}
 	}
 	return list
+}
+
+// mayMove says what keeps a buffer from going anywhere. bus.mu is held.
+func (c *card) mayMove(b *buffer) error {
+	for _, e := range c.exports {
+		if e.buffer == b && e.dmabuf != nil {
+			return fmt.Errorf("buffer at %#x: pinned by a dma-buf of %d bytes at %#x of it: %w", b.Address, e.Length, e.Address, device.ErrBusy)
+		}
+	}
+	return nil
 }
 
 // mayFollow says which importers keep a buffer from going to a place.

@@ -48,7 +48,7 @@ func ParseNIC(spec string) (Config, error) {
 			}
 			cfg.NICPorts = n
 			return nil
-		case "cards", "name", "bar":
+		case "cards", "name", "bar", "dmabuf":
 			return fmt.Errorf("unknown option %q: the options of a NIC are ports, import, p2p, segment, memory and network", key)
 		}
 		return cfg.set(key, value)

@@ -11,15 +11,16 @@ import (
 // ParseSpec reads the text that names a chassis:
 //
 //	soft:TOPOLOGY[,cards=N][,memory=SIZE][,name=NAME][,network=ITEM[+ITEM...]]
-//	     [,bar=SIZE][,import=KIND][,p2p=off][,segment=SIZE]
+//	     [,bar=SIZE][,import=KIND][,p2p=off][,segment=SIZE][,dmabuf=udmabuf]
 //
 // TOPOLOGY is a built-in port map ("hls-2") or, with a slash in it, the path of
 // a map file. SIZE is a number of bytes, or one with KiB, MiB, GiB or TiB behind
 // it, and is for each card. ITEMs are as ParseNetworks reads them. bar is how much
 // of a card's memory other devices reach over the bus. KIND is dynamic, pinned or
 // none: what a card is as an importer; segment is the largest piece it takes, and
-// p2p=off says that it reaches nothing but host memory. What the text does not
-// name has its default.
+// p2p=off says that it reaches nothing but host memory. dmabuf=udmabuf makes exports
+// real dma-bufs, which can be mapped and not revoked, where tokens are the default.
+// What the text does not name has its default.
 func ParseSpec(spec string) (Config, error) {
 	var cfg Config
 	rest, ok := strings.CutPrefix(spec, "soft:")
@@ -103,8 +104,13 @@ func (cfg *Config) set(key, value string) error {
 			return fmt.Errorf("segment=%s: %w", value, err)
 		}
 		return cfg.completeImport()
+	case "dmabuf":
+		if value != "udmabuf" && value != "token" {
+			return fmt.Errorf("dmabuf=%s: token, or udmabuf", value)
+		}
+		cfg.RealDMABufs = value == "udmabuf"
 	default:
-		return fmt.Errorf("unknown option %q: the options are cards, memory, name, network, bar, import, p2p and segment", key)
+		return fmt.Errorf("unknown option %q: the options are cards, memory, name, network, bar, import, p2p, segment and dmabuf", key)
 	}
 	return nil
 }

@@ -18,8 +18,8 @@ type token struct {
 	kept   *os.File // the other end, which sees the last close of the one given
 }
 
-// mark is what the kernel says of a token, whoever asks and by whichever copy of
-// the descriptor. No two sockets since the machine was started have one cookie
+// mark is what the kernel says of a descriptor, whoever asks and by whichever copy
+// of it: of a socket all but the inode, of anything else that alone. No two sockets since the machine was started have one cookie
 // (net/core/sock_diag.c); the rest is for the case that they are counted by
 // network namespace, as kernels before 5.10 do.
 type mark struct {
@@ -27,6 +27,7 @@ type mark struct {
 	domain, kind, protocol int
 	pid                    int32 // of the process that made the pair
 	uid, gid               uint32
+	inode                  inode
 }
 
 // newToken makes a pair. The caller owns both ends.
@@ -52,16 +53,13 @@ func newToken() (given *os.File, t *token, err error) {
 	return given, t, nil
 }
 
-// readMark reads what the kernel says of a descriptor. The mark of what is no
-// socket has no cookie.
+// readMark reads what the kernel says of a descriptor.
 func readMark(f *os.File) (m mark, err error) {
-	raw, err := f.SyscallConn()
-	if err != nil {
-		return m, err
-	}
-	var op error
-	err = raw.Control(func(fd uintptr) { m, op = markOf(int(fd)) })
-	return m, errors.Join(err, op)
+	err = control(f, func(fd int) (err error) {
+		m, err = markOf(fd)
+		return err
+	})
+	return m, err
 }
 
 func markOf(fd int) (m mark, err error) {
@@ -73,7 +71,8 @@ func markOf(fd int) (m mark, err error) {
 	}
 	m.domain, m.kind, m.protocol = number(unix.SO_DOMAIN), number(unix.SO_TYPE), number(unix.SO_PROTOCOL)
 	if errors.Is(err, unix.ENOTSOCK) {
-		return mark{}, nil
+		id, err := inodeOf(fd)
+		return mark{inode: id}, err
 	}
 	if err == nil {
 		m.cookie, err = unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_COOKIE)

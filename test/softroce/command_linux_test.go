@@ -30,7 +30,7 @@ func (p *peer) command(t *testing.T, script string) *command {
 	t.Helper()
 	conn, err := p.dial(peerAddress + ":9999")
 	if err != nil {
-		t.Fatalf("the machine does not answer: %v\n%s", err, &p.console)
+		t.Fatalf("the machine does not answer: %v\n%s", err, &p.Console)
 	}
 	t.Cleanup(func() { conn.Close() })
 	conn.SetDeadline(time.Now().Add(commandLimit))

@@ -1,21 +1,18 @@
 package softroce
 
 import (
-	"bytes"
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"os/exec"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/accelfab/accelfab/test/daemon"
+	"github.com/accelfab/accelfab/test/machine"
 )
 
 // The two ends of the bridge.
@@ -34,11 +31,8 @@ const (
 
 // peer is the machine with Soft-RoCE and the namespace in which it is.
 type peer struct {
-	netns   string
-	pid     int // of qemu
-	end     context.CancelFunc
-	exited  chan struct{}
-	console console
+	*machine.Machine // nil if it has not started
+	netns            string
 }
 
 var (
@@ -96,7 +90,7 @@ func boot() (p *peer, skip string, err error) {
 	dir := strings.TrimSpace(string(out))
 
 	removeLeftovers()
-	p = &peer{netns: fmt.Sprintf("%s%d-%d", netnsPrefix, os.Getpid(), rand.IntN(1000)), exited: make(chan struct{})}
+	p = &peer{netns: fmt.Sprintf("%s%d-%d", netnsPrefix, os.Getpid(), rand.IntN(1000))}
 	if err := run("ip", "netns", "add", p.netns); err != nil {
 		return p, "", err
 	}
@@ -121,55 +115,22 @@ func boot() (p *peer, skip string, err error) {
 	return p, "", p.startMachine(dir)
 }
 
-func (p *peer) startMachine(dir string) error {
-	ctx, end := context.WithCancel(context.Background())
-	p.end = end
-	cmd := exec.CommandContext(ctx, "ip", "netns", "exec", p.netns, "qemu-system-x86_64",
-		"-M", "q35", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "1", "-m", "256",
-		"-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-serial", "stdio",
-		"-kernel", dir+"/vmlinuz", "-initrd", dir+"/initrd",
-		"-append", fmt.Sprintf("console=ttyS0 quiet panic=-1 mitigations=off address=%s/24 address6=%s/64 mtu=%d", peerAddress, peerAddress6, largeMTU),
-		"-netdev", "tap,id=n0,ifname=tap0,script=no,downscript=no", "-device", "virtio-net-pci,romfile=,netdev=n0,mac="+peerMAC)
-	cmd.Stdout, cmd.Stderr = &p.console, &p.console
-	// The machine ends with the thread that started it, also when this process is
-	// killed; so the thread must live as long.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	started := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			cmd.Wait()
-			close(p.exited)
-		}
-	}()
-	if err := <-started; err != nil {
-		close(p.exited)
+func (p *peer) startMachine(dir string) (err error) {
+	p.Machine, err = machine.Start(machine.Config{
+		Kernel: dir + "/vmlinuz", Initrd: dir + "/initrd", MemoryMiB: 256, Netns: p.netns,
+		Append: fmt.Sprintf("address=%s/24 address6=%s/64 mtu=%d", peerAddress, peerAddress6, largeMTU),
+		Args:   []string{"-netdev", "tap,id=n0,ifname=tap0,script=no,downscript=no", "-device", "virtio-net-pci,romfile=,netdev=n0,mac=" + peerMAC},
+	})
+	if err != nil {
 		return err
 	}
-	p.pid = cmd.Process.Pid
-	limit, cancel := context.WithTimeout(ctx, bootLimit)
-	defer cancel()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for !p.console.says("ready") {
-		select {
-		case <-tick.C:
-		case <-p.exited:
-			return fmt.Errorf("the machine ended before it was ready:\n%s", &p.console)
-		case <-limit.Done():
-			return fmt.Errorf("the machine is not ready after %v:\n%s", bootLimit, &p.console)
-		}
-	}
-	return nil
+	return p.Await("ready", bootLimit)
 }
 
 // close ends the machine and removes its namespace.
 func (p *peer) close() {
-	if p.end != nil {
-		p.end()
-		<-p.exited
+	if p.Machine != nil {
+		p.Close()
 	}
 	run("ip", "netns", "del", p.netns)
 }
@@ -189,27 +150,4 @@ func (p *peer) setMTU(t *testing.T, mtu int) {
 			t.Fatal(err)
 		}
 	}
-}
-
-// console holds what the machine has written on its console.
-type console struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (c *console) Write(p []byte) (int, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.b.Write(p)
-}
-
-func (c *console) String() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.b.String()
-}
-
-// says reports whether a line is on the console.
-func (c *console) says(line string) bool {
-	return strings.Contains("\n"+strings.ReplaceAll(c.String(), "\r", ""), "\n"+line+"\n")
 }

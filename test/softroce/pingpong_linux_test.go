@@ -269,7 +269,7 @@ func (a *process) waitListening(t *testing.T, p *peer) {
 	for {
 		for _, file := range []string{"tcp", "tcp6"} {
 			// qemu is in our namespace, which a program that has just started need not be.
-			if b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", p.pid, file)); listens.Match(b) {
+			if b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", p.PID, file)); listens.Match(b) {
 				return
 			}
 		}

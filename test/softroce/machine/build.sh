@@ -5,6 +5,7 @@
 # installed. The packages that it needs are in tools/deps.sh.
 set -euo pipefail
 cd "$(dirname "$0")"
+. ../../machine/build.sh
 cache=$(realpath -m ../../../.build/softroce)
 
 # What the machine runs. The kernel of Debian's -cloud- flavour has no rdma_rxe.
@@ -20,10 +21,8 @@ again() {
 	exec ./build.sh again
 }
 
-# As in "Depends: linux-image-6.1.0-57-amd64 (= 6.1.192-3)".
-read -r kernel version < <(apt-cache show --no-all-versions linux-image-amd64 2>/dev/null |
-	sed -n 's/^Depends: linux-image-\([^ ]*\) (= \([^)]*\)).*/\1 \2/p') || again "$@"
-recipe=$({ cat build.sh init verbs.c; dpkg-query -W busybox-static iproute2 ibverbs-{providers,utils} rdmacm-utils libibverbs1 librdmacm1 libc6; } | sha256sum | cut -c1-12)
+read -r kernel version < <(newest_kernel) || again "$@"
+recipe=$({ cat build.sh ../../machine/build.sh init verbs.c; dpkg-query -W busybox-static iproute2 ibverbs-{providers,utils} rdmacm-utils libibverbs1 librdmacm1 libc6; } | sha256sum | cut -c1-12)
 peer=$cache/$version-$recipe
 if [ -d "$peer" ]; then
 	echo "$peer"
@@ -35,22 +34,12 @@ mkdir -p "$cache"
 work=$(mktemp -d "$cache/tmp.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 root=$work/root
-(mkdir "$work/deb" && cd "$work/deb" && apt-get -o APT::Sandbox::User=root download -qq "linux-image-$kernel=$version") >&2 || {
+fetch "linux-image-$kernel=$version" || {
 	rm -rf "$work"
 	again "$@"
 }
-mkdir -p "$work"/{unpacked,peer} "$root"/{bin,usr/bin,lib/x86_64-linux-gnu/libibverbs,usr/lib/x86_64-linux-gnu,lib64,etc/libibverbs.d,proc,sys,dev,tmp,run}
-
-dpkg -x "$work"/deb/*.deb "$work/unpacked"
-cp "$work/unpacked/boot/vmlinuz-$kernel" "$work/peer/vmlinuz"
-depmod -b "$work/unpacked" "$kernel"
-for module in "${modules[@]}"; do
-	modprobe -d "$work/unpacked" -S "$kernel" --show-depends "$module" | sed -n 's/^insmod *//p'
-done | sort -u | while read -r ko; do
-	install -D "$ko" "$root/${ko#"$work/unpacked/"}"
-done
-cp "$work/unpacked/lib/modules/$kernel"/modules.{order,builtin,builtin.modinfo} "$root/lib/modules/$kernel/"
-depmod -b "$root" "$kernel"
+filesystem "${modules[@]}"
+mkdir -p "$root"/{lib/x86_64-linux-gnu/libibverbs,usr/lib/x86_64-linux-gnu,etc/libibverbs.d}
 
 gcc -O2 -Wall -Werror -o "$work/verbs" verbs.c -libverbs
 cp "${programs[@]}" "$work/verbs" "$root/usr/bin/"
@@ -60,10 +49,5 @@ mv "$root"/lib/x86_64-linux-gnu/librxe* "$root/lib/x86_64-linux-gnu/libibverbs/"
 ln -s /lib/x86_64-linux-gnu/libibverbs "$root/usr/lib/x86_64-linux-gnu/libibverbs"
 cp -L /lib64/ld-linux-x86-64.so.2 "$root/lib64/"
 cp /etc/libibverbs.d/rxe.driver "$root/etc/libibverbs.d/"
-cp /bin/busybox "$root/bin/"
 install -m 755 init "$root/init"
-(cd "$root" && find . | cpio -o -H newc --quiet) | gzip -1 >"$work/peer/initrd"
-
-# Another run may have been faster; its result is as good.
-mv -T "$work/peer" "$peer" 2>/dev/null || [ -d "$peer" ]
-echo "$peer"
+keep "$peer"
