@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Installs from Debian's packages what the tests need and is not there: a C
 # compiler for the race detector, tools that make network namespaces and read
-# captures, curl for the walk of the README, and for root, who may make networks,
-# qemu and what goes into the Linux machines of test/softroce and test/dmabuf. As another user it
-# says what is missing.
+# captures, curl for the walk of the README, systemd-analyze for the units, and for
+# root, who may make networks, qemu and what goes into the Linux machines of
+# test/softroce and test/dmabuf. As another user it says what is missing.
 set -euo pipefail
 
 need() { command -v "$1" >/dev/null || packages+=("$2"); }
@@ -15,6 +15,7 @@ need ethtool ethtool
 need tcpdump tcpdump
 need tshark tshark
 need curl curl
+need systemd-analyze systemd
 [ -e /usr/include/stdlib.h ] || packages+=(libc6-dev)
 if [ "$(id -u)" = 0 ]; then
 	need qemu-system-x86_64 qemu-system-x86

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -59,6 +57,10 @@ func runHost(ctx context.Context, c *Config, socket, logFile string, logTo io.Wr
 		logTo = file
 	}
 	log := logger(c, logTo)
+	from, err := startedBy(os.Getenv, os.Getpid())
+	if err != nil {
+		return err
+	}
 	boot, err := host.BootID()
 	if err != nil {
 		return err
@@ -84,9 +86,7 @@ func runHost(ctx context.Context, c *Config, socket, logFile string, logTo io.Wr
 		Devices: devices, Spec: spec, Version: version(), BootID: boot, Linger: c.HostLinger, Logger: log,
 		Serving: func() {
 			log.Info("device host serves", "socket", socket, "devices", len(devices), "version", version())
-			if err := notifyReady(os.Getenv("NOTIFY_SOCKET")); err != nil {
-				log.Warn("the service manager was not told", "error", err)
-			}
+			from.say(log, "READY=1", fmt.Sprintf("STATUS=Serving %d devices", len(devices)))
 		},
 	})
 	if errors.Is(err, host.ErrAlone) {
@@ -95,24 +95,6 @@ func runHost(ctx context.Context, c *Config, socket, logFile string, logTo io.Wr
 	} else {
 		log.Info("device host ends")
 	}
-	return err
-}
-
-// notifyReady tells a service manager that waits on a notify socket (sd_notify(3)).
-func notifyReady(socket string) error {
-	if socket == "" {
-		return nil
-	}
-	if socket[0] == '@' {
-		socket = "\x00" + socket[1:]
-	}
-	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: socket, Net: "unixgram"})
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(time.Second))
-	_, err = conn.Write([]byte("READY=1"))
 	return err
 }
 

@@ -31,6 +31,10 @@ const descriptorsName = "descriptors.sock"
 // opposite order.
 func run(ctx context.Context, c *Config, logTo io.Writer) (err error) {
 	log := logger(c, logTo)
+	from, err := startedBy(os.Getenv, os.Getpid())
+	if err != nil {
+		return err
+	}
 	if err := makeDirs(c); err != nil {
 		return err
 	}
@@ -56,6 +60,7 @@ func run(ctx context.Context, c *Config, logTo io.Writer) (err error) {
 			}
 		}()
 	}
+	from.say(log, "STATUS=Reaching the devices")
 	devices, err := openAll(ctx, c, log)
 	if err != nil {
 		return errors.Join(err, store.Close())
@@ -69,11 +74,11 @@ func run(ctx context.Context, c *Config, logTo io.Writer) (err error) {
 		return errors.Join(err, closeDevices(devices), store.Close())
 	}
 	defer func() { err = errors.Join(err, fab.Close()) }()
-	return serve(ctx, c, fab, log)
+	return serve(ctx, c, fab, from, log)
 }
 
 // serve opens the doors, tells where they are, and closes them when ctx ends.
-func serve(ctx context.Context, c *Config, fab *fabric.Fabric, log *slog.Logger) error {
+func serve(ctx context.Context, c *Config, fab *fabric.Fabric, from manager, log *slog.Logger) error {
 	srv := server.New(server.Options{Fabric: fab, Logger: log})
 	doors, web, err := listen(c)
 	if err != nil {
@@ -107,12 +112,14 @@ func serve(ctx context.Context, c *Config, fab *fabric.Fabric, log *slog.Logger)
 	}
 	defer r.remove(c.RunDir)
 	log.Info("serving", "node", r.Node, "instance", r.Instance, "grpc", strings.Join(r.GRPC, " "), "http", r.HTTP)
+	ending := from.serving(log, fab)
 	var broken error
 	select {
 	case broken = <-failed:
 		failed <- nil
 	case <-ctx.Done():
 	}
+	ending()
 	log.Info("stopping", "limit", stopLimit)
 	stop, cancel := context.WithTimeout(context.Background(), stopLimit)
 	defer cancel()
