@@ -17,7 +17,12 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/accelfab/accelfab/device/host"
 )
+
+// hostGrace is how long a device host may take to end in order.
+const hostGrace = 10 * time.Second
 
 // startLimit bounds how long a start may take on a busy machine.
 const startLimit = 60 * time.Second
@@ -99,8 +104,12 @@ func Start(t testing.TB, cfg Config) *Daemon {
 	d := &Daemon{t: t, cfg: cfg, Dir: dir, Target: "unix://" + filepath.Join(dir, "run", "accelfabd.sock")}
 	t.Cleanup(func() {
 		d.Kill()
+		if _, err := host.EndAll(d.hosts(), hostGrace); err != nil {
+			t.Error(err)
+		}
 		if t.Failed() {
 			t.Logf("log of %s:\n%s", cfg.Node, d.Log())
+			d.logHosts()
 		}
 		os.RemoveAll(dir)
 	})
@@ -167,11 +176,38 @@ func (d *Daemon) Kill() {
 	<-d.exited
 }
 
-// Stop ends the daemon in order and returns how it ended.
-func (d *Daemon) Stop() error {
-	d.cmd.Process.Signal(syscall.SIGTERM)
+// Stop ends the daemon in order, as a service manager does, and returns how it
+// ended.
+func (d *Daemon) Stop() error { return d.signal(syscall.SIGTERM) }
+
+// Interrupt ends the daemon in order, as a person at a terminal does.
+func (d *Daemon) Interrupt() error { return d.signal(syscall.SIGINT) }
+
+func (d *Daemon) signal(s os.Signal) error {
+	d.cmd.Process.Signal(s)
 	<-d.exited
 	return d.exitErr
+}
+
+func (d *Daemon) hosts() string { return filepath.Join(d.Dir, "run", "hosts") }
+
+// Host gives the device host with a name, that serves now or did last.
+func (d *Daemon) Host(name string) host.Runtime {
+	d.t.Helper()
+	r, err := host.ReadRuntime(filepath.Join(d.hosts(), name+".sock"))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return r
+}
+
+func (d *Daemon) logHosts() {
+	files, _ := filepath.Glob(filepath.Join(d.hosts(), "*.log")) // the pattern is right
+	for _, path := range files {
+		if b, err := os.ReadFile(path); err == nil {
+			d.t.Logf("%s:\n%s", path, b)
+		}
+	}
 }
 
 // PID is the process that runs now.
