@@ -14,11 +14,9 @@ import (
 
 const (
 	demoBytes = 64 << 20
-	// demoMessage is the size of one work request.
-	demoMessage = 4 << 20
 	// demoLimit bounds the demo as a whole, demoCall one call of it.
 	demoLimit = 10 * time.Minute
-	demoCall  = time.Minute
+	demoCall  = rdmaCall
 )
 
 func newDemoCmd() *cobra.Command {
@@ -67,12 +65,12 @@ type demo struct {
 
 	lane demoLane // inside a
 
-	source, back *demoRegion // on card 0 of a
-	target       *demoRegion // on card 0 of b
-	near         *demoRegion // on the peer card of a
+	source, back *rdmaRegion // on card 0 of a
+	target       *rdmaRegion // on card 0 of b
+	near         *rdmaRegion // on the peer card of a
 
-	across demoPair // from a to b
-	inside demoPair // from card 0 of a to its peer card
+	across rdmaPair // from a to b
+	inside rdmaPair // from card 0 of a to its peer card
 }
 
 // demoStep is one step, which prints what it did by say.

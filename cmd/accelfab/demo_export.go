@@ -9,19 +9,12 @@ import (
 	pb "github.com/accelfab/accelfab/proto/accelfab/v1"
 )
 
-// demoTrafficMessage is the size of one WRITE of the traffic under which an
-// export is revoked, demoTrafficDepth how many of them are under way.
-const (
-	demoTrafficMessage = 64 << 10
-	demoTrafficDepth   = 32
-)
-
 // demoExport is accelerator memory of the first node that its NIC reaches.
 type demoExport struct {
 	export *pb.MemoryExport
-	near   *demoRegion // the memory, on the accelerator
-	far    *demoRegion // the same memory, as a region of the NIC
-	pair   demoPair    // from the other node to the NIC
+	near   *rdmaRegion // the memory, on the accelerator
+	far    *rdmaRegion // the same memory, as a region of the NIC
+	pair   rdmaPair    // from the other node to the NIC
 }
 
 // exported takes memory of an accelerator to another node by way of a NIC that
@@ -48,7 +41,7 @@ func (d *demo) exportMemory(ctx context.Context, x *demoExport) error {
 	began := time.Now()
 	c := d.a.client
 	var err error
-	if x.near, err = d.a.createRegion(ctx, d.lane.card, d.source.pd, d.back.region.GetAccess()); err != nil {
+	if x.near, err = d.a.createRegion(ctx, d.lane.card, d.source.pd, demoBytes, d.back.region.GetAccess()); err != nil {
 		return err
 	}
 	if x.export, err = c.Memory.CreateMemoryExport(ctx, &pb.CreateMemoryExportRequest{
@@ -77,7 +70,7 @@ func (d *demo) exportMemory(ctx context.Context, x *demoExport) error {
 	if err != nil {
 		return fmt.Errorf("import of %s by %s: %w", x.export.GetName(), d.a.nic, err)
 	}
-	x.far = &demoRegion{node: d.a, card: d.a.nic, pd: pd, buffer: x.near.buffer, region: region}
+	x.far = &rdmaRegion{node: &d.a.rdmaNode, card: d.a.nic, pd: pd, buffer: x.near.buffer, region: region}
 	if x.pair.requester, err = d.b.createEnd(ctx, d.b.card, d.target.pd, d.b.port); err != nil {
 		return err
 	}
@@ -186,7 +179,7 @@ func (d *demo) revokeUnderTraffic(ctx context.Context, x *demoExport) error {
 // writeAgain connects both ends anew and writes to the old address by the old
 // R_Key.
 func (d *demo) writeAgain(ctx context.Context, x *demoExport) (trafficEnd, error) {
-	for _, e := range []*demoEnd{x.pair.requester, x.pair.responder} {
+	for _, e := range []*rdmaEnd{x.pair.requester, x.pair.responder} {
 		if _, err := e.node.client.QueuePairs.ModifyQueuePair(ctx, &pb.ModifyQueuePairRequest{
 			Name: e.qp.GetName(), TargetState: pb.QueuePair_STATE_INIT,
 		}); err != nil {
@@ -200,57 +193,11 @@ func (d *demo) writeAgain(ctx context.Context, x *demoExport) (trafficEnd, error
 	return end, end.err
 }
 
-// trafficEnd is how a writer ended.
-type trafficEnd struct {
-	bytes  uint64 // acknowledged before
-	status pb.CompletionStatus
-	err    error // of a call, rather than of the wire
-}
-
-// writeUntilRefused writes a local region to a remote one, over and over and
-// each time other bytes to each place, until a write fails. It closes flowing
-// once every place of the remote region was written.
-func (e *demoEnd) writeUntilRefused(ctx context.Context, local, remote *demoRegion, flowing chan struct{}) (end trafficEnd) {
-	const places = demoBytes / demoTrafficMessage
-	var posted, done uint64
-	for {
-		var requests []*pb.WorkRequest
-		for ; posted < done+demoTrafficDepth; posted++ {
-			to, from := posted%places, (posted+posted/places)%places
-			requests = append(requests, &pb.WorkRequest{
-				WrId: posted, Opcode: pb.WorkRequest_OPCODE_RDMA_WRITE, Signaled: true,
-				Sges: []*pb.WorkRequest_Sge{{
-					Lkey: local.region.GetLkey(), Address: local.region.GetIova() + from*demoTrafficMessage, LengthBytes: demoTrafficMessage,
-				}},
-				RemoteAddress: remote.region.GetIova() + to*demoTrafficMessage, Rkey: remote.region.GetRkey(),
-			})
-		}
-		if _, err := e.node.client.Transfers.PostWork(ctx, &pb.PostWorkRequest{Name: e.qp.GetName(), Requests: requests}); err != nil {
-			end.err = fmt.Errorf("traffic: %w", err)
-			return end
-		}
-		completed, err := e.completions(ctx, len(requests))
-		if err != nil {
-			end.err = fmt.Errorf("traffic: %w", err)
-			return end
-		}
-		for _, c := range completed {
-			if end.status = c.GetStatus(); end.status != pb.CompletionStatus_COMPLETION_STATUS_SUCCESS {
-				return end
-			}
-			done++
-			if end.bytes += demoTrafficMessage; done == places {
-				close(flowing)
-			}
-		}
-	}
-}
-
 // removeExport takes down what this step made.
 func (d *demo) removeExport(ctx context.Context, x *demoExport) error {
 	ctx, cancel := context.WithTimeout(ctx, demoCall)
 	defer cancel()
-	for _, e := range []*demoEnd{x.pair.requester, x.pair.responder} {
+	for _, e := range []*rdmaEnd{x.pair.requester, x.pair.responder} {
 		if err := e.remove(ctx); err != nil {
 			return err
 		}

@@ -15,14 +15,13 @@ import (
 
 // demoNode is one node as the demo's client sees it.
 type demoNode struct {
+	rdmaNode
 	daemon  *labNode
-	client  *client.Client
 	name    string
-	card    string // the one with module id 0
-	port    string // the first one of that card that leads outside
-	nic     string // the host NIC
-	nicPort string // its first port
-	session *pb.Session
+	card    string            // the one with module id 0
+	port    string            // the first one of that card that leads outside
+	nic     string            // the host NIC
+	nicPort string            // its first port
 	free    map[string]uint64 // bytes of memory free before the demo made anything, by card
 }
 

@@ -62,7 +62,7 @@ func (d *demo) recordsAreBack(ctx context.Context, before demoObjects) error {
 // lostMemory checks that the buffers say that their contents are gone, and puts
 // new ones in their place.
 func (d *demo) lostMemory(ctx context.Context) error {
-	lost := []*demoRegion{d.source, d.back, d.near}
+	lost := []*rdmaRegion{d.source, d.back, d.near}
 	for _, r := range lost {
 		err := until(ctx, func(ctx context.Context) (bool, error) {
 			b, err := d.a.client.Memory.GetBuffer(ctx, &pb.GetBufferRequest{Name: r.buffer.GetName()})
@@ -80,8 +80,8 @@ func (d *demo) lostMemory(ctx context.Context) error {
 		}
 	}
 	d.say("%d buffers and their regions are LOST, since their contents went with the process; deleted", len(lost))
-	for _, at := range []**demoRegion{&d.source, &d.near} {
-		r, err := d.a.createRegion(ctx, (*at).card, (*at).pd, (*at).region.GetAccess())
+	for _, at := range []**rdmaRegion{&d.source, &d.near} {
+		r, err := d.a.createRegion(ctx, (*at).card, (*at).pd, demoBytes, (*at).region.GetAccess())
 		if err != nil {
 			return err
 		}
@@ -92,7 +92,7 @@ func (d *demo) lostMemory(ctx context.Context) error {
 
 // connectAgain connects the queue pairs that were made again and moves data.
 func (d *demo) connectAgain(ctx context.Context) error {
-	back := []*demoEnd{d.across.requester, d.inside.requester, d.inside.responder}
+	back := []*rdmaEnd{d.across.requester, d.inside.requester, d.inside.responder}
 	for _, e := range back {
 		qpn := e.qp.GetLocalEndpoint().GetQpn()
 		err := until(ctx, func(ctx context.Context) (bool, error) {
@@ -119,7 +119,7 @@ func (d *demo) connectAgain(ctx context.Context) error {
 		return err
 	}
 	began := time.Now()
-	for _, p := range []demoPair{d.across, d.inside} {
+	for _, p := range []rdmaPair{d.across, d.inside} {
 		if err := p.connect(ctx); err != nil {
 			return err
 		}
@@ -131,8 +131,8 @@ func (d *demo) connectAgain(ctx context.Context) error {
 	}
 	for _, again := range []struct {
 		what string
-		pair demoPair
-		to   *demoRegion
+		pair rdmaPair
+		to   *rdmaRegion
 	}{{"RDMA WRITE between nodes, after the kill", d.across, d.target}, {"RDMA WRITE inside a node, after the kill, fresh memory", d.inside, d.near}} {
 		took, err := again.pair.requester.transfer(ctx, pb.WorkRequest_OPCODE_RDMA_WRITE, d.source, again.to)
 		if err != nil {
