@@ -66,7 +66,7 @@ Exit status: 0 done, 1 refused or failed (one line says what, why and what to do
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(
 		newDoctorCmd(a), newNodeCmd(a), newDeviceCmd(a), newPortCmd(a), newSessionCmd(a), newPDCmd(a), newBufferCmd(a), newMRCmd(a), newExportCmd(a),
-		newQPCmd(a), newEventCmd(a), newTopoCmd(a), newVersionCmd(), newLabCmd(), newDemoCmd(), newPingpongCmd(a), newPerfCmd(a),
+		newQPCmd(a), newEventCmd(a), newTopoCmd(a), newVersionCmd(), newLabCmd(), newDemoCmd(), newPingpongCmd(a), newPerfCmd(a), newConformanceCmd(a),
 	)
 	check(root)
 	return root
