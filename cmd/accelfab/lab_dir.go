@@ -140,9 +140,40 @@ func (l *lab) running() int {
 	return count
 }
 
-// remove removes what the lab made and nothing else.
+// hosts are the device hosts of a node, which outlive its daemon: each has left
+// word of itself in the run directory. A file that says nothing is not of one
+// that ever served.
+func (n *labNode) hosts() []process {
+	files, _ := filepath.Glob(filepath.Join(n.runDir(), "hosts", "*.json")) // the pattern is right
+	var all []process
+	for _, path := range files {
+		var p process
+		if data, err := os.ReadFile(path); err == nil && json.Unmarshal(data, &p) == nil && p.PID > 0 {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// endHosts ends the device hosts of a node whose daemon has ended.
+func (n *labNode) endHosts() error {
+	var errs []error
+	for _, p := range n.hosts() {
+		errs = append(errs, p.end(labStopGrace))
+	}
+	return errors.Join(errs...)
+}
+
+// remove removes what the lab made and nothing else, once its device hosts have
+// ended.
 func (l *lab) remove() error {
 	var errs []error
+	for _, n := range l.Nodes {
+		errs = append(errs, n.endHosts())
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
 	for _, n := range l.Nodes {
 		errs = append(errs, os.RemoveAll(n.dir))
 	}

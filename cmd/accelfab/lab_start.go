@@ -314,7 +314,7 @@ func lastLines(path string, count int) string {
 	return "  " + strings.Join(lines[max(0, len(lines)-count):], "\n  ")
 }
 
-// stop ends the daemons, all at the same time.
+// stop ends the daemons, all at the same time, and then their device hosts.
 func (l *lab) stop() error {
 	errs := make(chan error)
 	for _, n := range l.Nodes {
@@ -326,6 +326,9 @@ func (l *lab) stop() error {
 			err := n.Process.end(labStopGrace)
 			if err == nil && n.exited != nil {
 				<-n.exited
+			}
+			if err == nil {
+				err = n.endHosts()
 			}
 			errs <- err
 		}()

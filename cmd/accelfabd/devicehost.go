@@ -84,6 +84,7 @@ func runHost(ctx context.Context, c *Config, socket, logFile string, logTo io.Wr
 	defer func() { err = errors.Join(err, closeDevices(devices)) }()
 	err = host.Serve(ctx, at, host.Served{
 		Devices: devices, Spec: spec, Version: version(), BootID: boot, Linger: c.HostLinger, Logger: log,
+		Managed: from.socket != "",
 		Serving: func() {
 			log.Info("device host serves", "socket", socket, "devices", len(devices), "version", version())
 			from.say(log, "READY=1", fmt.Sprintf("STATUS=Serving %d devices", len(devices)))

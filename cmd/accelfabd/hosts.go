@@ -131,7 +131,7 @@ func dialHosts(ctx context.Context, c *Config, log *slog.Logger) ([]device.Devic
 			if err == nil {
 				got[i], err = host.Dial(ctx, host.Config{
 					Socket: c.hostSocket(p.name), Spec: spec, Version: version(), BootID: boot,
-					Start:   func() (<-chan error, error) { return startHost(c, p) },
+					Start:   func() (host.Started, error) { return startHost(c, p) },
 					Instead: fmt.Sprintf("end it, and all that is on its devices, with: accelfabd stop-hosts --run-dir %s", c.RunDir),
 					Logger:  log.With("host", p.name),
 				})
@@ -149,15 +149,14 @@ func dialHosts(ctx context.Context, c *Config, log *slog.Logger) ([]device.Devic
 	return all, nil
 }
 
-// startHost starts a device host that outlives this process. What ended gives
-// says how it ended and what it said last.
-func startHost(c *Config, p *hostPlan) (<-chan error, error) {
+// startHost starts a device host that outlives this process.
+func startHost(c *Config, p *hostPlan) (host.Started, error) {
 	program, err := os.Executable()
 	if err != nil {
-		return nil, err
+		return host.Started{}, err
 	}
 	if err := os.MkdirAll(c.hostsDir(), 0o700); err != nil {
-		return nil, err
+		return host.Started{}, err
 	}
 	socket := c.hostSocket(p.name)
 	args := []string{"device-host", "--socket", socket, "--log-file", logOf(socket), "--node-id", c.NodeID, "--host-linger", c.HostLinger.String(),
@@ -171,18 +170,18 @@ func startHost(c *Config, p *hostPlan) (<-chan error, error) {
 	if c.Topology != "" {
 		file, err := filepath.Abs(c.Topology)
 		if err != nil {
-			return nil, err
+			return host.Started{}, err
 		}
 		args = append(args, "--topology", file)
 	}
 	out, err := os.OpenFile(logOf(socket), os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
-		return nil, err
+		return host.Started{}, err
 	}
 	began, err := out.Seek(0, io.SeekEnd)
 	if err != nil {
 		out.Close()
-		return nil, err
+		return host.Started{}, err
 	}
 	cmd := exec.Command(program, args...)
 	cmd.Dir = "/"
@@ -198,7 +197,7 @@ func startHost(c *Config, p *hostPlan) (<-chan error, error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // signals to the daemon's group are not for it
 	if err := cmd.Start(); err != nil {
 		out.Close()
-		return nil, err
+		return host.Started{}, err
 	}
 	ended := make(chan error, 1)
 	go func() {
@@ -206,7 +205,7 @@ func startHost(c *Config, p *hostPlan) (<-chan error, error) {
 		_ = cmd.Wait() // the state says it
 		ended <- fmt.Errorf("%v: %s (log %s)", cmd.ProcessState, lastLine(io.NewSectionReader(out, began, 1<<20)), logOf(socket))
 	}()
-	return ended, nil
+	return host.Started{Ended: ended, Kill: func() { _ = cmd.Process.Kill() }}, nil
 }
 
 func logOf(socket string) string { return strings.TrimSuffix(socket, ".sock") + ".log" }

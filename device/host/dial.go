@@ -24,6 +24,7 @@ const (
 	greetLimit = 5 * time.Second        // for a host to greet
 	startLimit = 30 * time.Second       // for a host that was started to serve
 	startTick  = 5 * time.Millisecond   // between looks at one that starts
+	unitLimit  = 5 * time.Second        // for a service manager to start its host again
 	pingPeriod = 2 * time.Second        // between two questions whether the host is there
 	pingLimit  = 8 * time.Second        // for the answer; then it hangs
 	firstPause = 100 * time.Millisecond // before the second attempt to reach or start a host
@@ -38,14 +39,20 @@ type Config struct {
 	Spec    string // what the host must have been started for; "" takes any
 	Version string // of this program
 	BootID  string // of the machine
-	// Start starts a host at Socket. It returns once the process runs; ended
-	// gives its end, with what it said last. It is called when nobody serves, at
-	// first and after each death, for ever, with a pause that grows to 10 s. nil:
-	// somebody else starts hosts, and they are waited for.
-	Start func() (ended <-chan error, err error)
+	// Start starts a host at Socket and returns once the process runs. It is
+	// called when nobody serves, at first and after each death, for ever, with a
+	// pause that grows to 10 s. nil: somebody else starts hosts, and they are
+	// waited for.
+	Start func() (Started, error)
 	// Instead says how a host that must not be used is ended, for people.
 	Instead string
 	Logger  *slog.Logger // nil: none
+}
+
+// Started is a host that was started.
+type Started struct {
+	Ended <-chan error // gives its end, with what it said last
+	Kill  func()       // ends one that never served
 }
 
 // Errors of hosts that must not be used.
@@ -167,26 +174,46 @@ var (
 	errHangs  = errors.New("the device host does not answer")
 )
 
-// reach connects to the host, and has it started if nobody serves.
+// reach connects to the host, and has it started if nobody serves. A host that
+// was of a service manager is waited for a while: the manager starts it again.
 func (l *link) reach(ctx context.Context) (*session, error) {
 	s, err := l.connect(ctx)
 	if l.Start == nil || !errors.Is(err, errNobody) {
 		return s, err
 	}
-	ended, err := l.Start()
+	if r, err := ReadRuntime(l.Socket); err == nil && r.Managed && r.Boot == l.BootID {
+		if s, err := l.await(ctx, unitLimit, nil); !errors.Is(err, errNobody) {
+			return s, err
+		}
+	}
+	started, err := l.Start()
 	if err != nil {
 		return nil, fmt.Errorf("start a device host: %w", err)
 	}
-	late := time.NewTimer(startLimit)
+	s, err = l.await(ctx, startLimit, started.Ended)
+	if errors.Is(err, errNobody) || ctx.Err() != nil && err != nil {
+		started.Kill() // nobody would look after it
+	}
+	return s, err
+}
+
+// await waits until somebody serves. errors.Is finds errNobody if the time is
+// over.
+func (l *link) await(ctx context.Context, limit time.Duration, ended <-chan error) (*session, error) {
+	late := time.NewTimer(limit)
 	defer late.Stop()
 	tick := time.NewTicker(startTick)
 	defer tick.Stop()
 	for {
 		select {
 		case err := <-ended:
+			// Unless another one was faster.
+			if s, err := l.connect(ctx); !errors.Is(err, errNobody) {
+				return s, err
+			}
 			return nil, fmt.Errorf("the device host ended before it served: %w", err)
 		case <-late.C:
-			return nil, fmt.Errorf("the device host does not serve %v after its start", startLimit)
+			return nil, fmt.Errorf("%w, after %v", errNobody, limit)
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-tick.C:

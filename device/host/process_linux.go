@@ -30,6 +30,7 @@ type Runtime struct {
 	Instance string        `json:"instance"`
 	Spec     string        `json:"spec"`
 	Version  string        `json:"version"`
+	Managed  bool          `json:"managed"` // by a service manager, which starts it again
 	Devices  []device.Info `json:"devices"`
 }
 

@@ -26,7 +26,8 @@ type Served struct {
 	Version string          // of the program
 	BootID  string          // of the machine
 	// Linger is how long the host stays without a daemon; 0 means for ever.
-	Linger time.Duration
+	Linger  time.Duration
+	Managed bool // by a service manager, which starts it again
 	// Serving is called once the sockets answer; it may be nil.
 	Serving func()
 	Logger  *slog.Logger // nil: none
@@ -84,7 +85,7 @@ func serve(ctx context.Context, at *Sockets, what Served, speaks protocols) erro
 	if err != nil {
 		return err
 	}
-	run := Runtime{Process: me, Instance: s.instance, Spec: what.Spec, Version: what.Version}
+	run := Runtime{Process: me, Instance: s.instance, Spec: what.Spec, Version: what.Version, Managed: what.Managed}
 	for _, d := range what.Devices {
 		run.Devices = append(run.Devices, d.Info())
 	}
