@@ -23,7 +23,7 @@ type NumberedWork interface {
 type AskCompletions struct {
 	After   uint64        // only those with a higher number; the next number is higher in any case
 	GivenUp uint64        // those up to this one are not needed any more
-	Limit   int           // 1 to 1,024
+	Limit   int           // 1 to 1,024; 0 for all that are kept, and takes none from the queue pair
 	Wait    time.Duration // for the first; 0 does not wait
 }
 

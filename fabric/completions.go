@@ -156,7 +156,7 @@ func (f *Fabric) syncInbox(ctx context.Context, qp target, in *inbox) error {
 	if in.isSynced() {
 		return nil
 	}
-	got, err := numbered.CompletionsAfter(ctx, qp.uid, device.AskCompletions{Limit: maxWork})
+	got, err := numbered.CompletionsAfter(ctx, qp.uid, device.AskCompletions{})
 	if err != nil {
 		return err
 	}
@@ -173,10 +173,18 @@ func (in *inbox) isSynced() bool {
 	return in.synced
 }
 
+// maxSequence is more than there ever are.
+const maxSequence = 1 << 62
+
 // giveUp drops what the caller has.
 func (in *inbox) giveUp(after uint64) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
+	if in.last == 0 && after <= maxSequence {
+		// Nothing was read yet: the queue pair, or who read it before, was lost. Its
+		// reader goes on in its own numbers.
+		in.last = after
+	}
 	if after > in.last {
 		return fmt.Errorf("%d: the newest completion has the sequence %d", after, in.last)
 	}

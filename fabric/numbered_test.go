@@ -31,6 +31,9 @@ func (n numbered) CompletionsAfter(ctx context.Context, qp device.UID, a device.
 	for first := l.newest - uint64(len(l.kept)) + 1; first <= a.GivenUp && len(l.kept) > 0; first++ {
 		l.kept = l.kept[1:]
 	}
+	if a.Limit == 0 {
+		return device.NumberedCompletions{First: l.newest - uint64(len(l.kept)) + 1, List: l.kept, Newest: l.newest}, nil
+	}
 	wait, cancel := context.WithTimeout(ctx, max(a.Wait, time.Nanosecond))
 	defer cancel()
 	if a.After == l.newest || len(l.kept) == 0 {
@@ -86,16 +89,24 @@ func TestCompletionsSurviveTheDaemon(t *testing.T) {
 		if got := poll(4); len(got) != 1 || got[0].ID != 20 || got[0].Sequence != 5 {
 			t.Fatalf("after a loss %+v: want the number after the last", got)
 		}
+		// The same when the daemon is another one by then.
+		w.cards[0].wipe()
+		*log = numberedLog{}
+		w.restart(false)
+		w.cards[0].receive(uid, device.Completion{ID: 30})
+		if got := poll(5); len(got) != 1 || got[0].ID != 30 || got[0].Sequence != 6 {
+			t.Fatalf("after a loss and a restart %+v: want the number after the caller's last", got)
+		}
 		// What waits for the caller's next call keeps no call of the device: a
 		// second caller is not held up.
 		done := make(chan int)
 		go func() {
-			got, _ := w.f.PollCompletions(ctx(), alice, fabric.PollCompletions{QueuePair: q, After: 5, Wait: time.Minute})
+			got, _ := w.f.PollCompletions(ctx(), alice, fabric.PollCompletions{QueuePair: q, After: 6, Wait: time.Minute})
 			done <- len(got)
 		}()
 		synctest.Wait()
 		start := time.Now()
-		if got := poll(5); len(got) != 0 || time.Since(start) > time.Second {
+		if got := poll(6); len(got) != 0 || time.Since(start) > time.Second {
 			t.Errorf("%+v after %v beside one who waits", got, time.Since(start))
 		}
 		w.cards[0].receive(uid, device.Completion{ID: 21})

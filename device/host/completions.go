@@ -76,8 +76,8 @@ func (l *logs) keep(there []device.QueuePair) {
 
 // read gives completions by their numbers, as device.NumberedWork says.
 func (l *logs) read(ctx context.Context, d device.Device, uid device.UID, ask device.AskCompletions) (device.NumberedCompletions, error) {
-	if ask.Limit < 1 || ask.Limit > maxKept {
-		return device.NumberedCompletions{}, &device.FieldError{Field: "limit", Problem: fmt.Sprintf("%d: want 1 to %d", ask.Limit, maxKept)}
+	if ask.Limit < 0 || ask.Limit > maxKept {
+		return device.NumberedCompletions{}, &device.FieldError{Field: "limit", Problem: fmt.Sprintf("%d: want 1 to %d, or 0 for those that are kept", ask.Limit, maxKept)}
 	}
 	if _, err := d.GetQueuePair(ctx, uid); err != nil {
 		if errors.Is(err, device.ErrNotFound) {
@@ -87,6 +87,9 @@ func (l *logs) read(ctx context.Context, d device.Device, uid device.UID, ask de
 	}
 	log := l.get(uid)
 	log.giveUp(ask.GivenUp)
+	if ask.Limit == 0 {
+		return log.all(), nil
+	}
 	got := log.look(&ask)
 	if len(got.List) > 0 {
 		return got, nil
@@ -146,6 +149,13 @@ func (l *completionLog) look(ask *device.AskCompletions) device.NumberedCompleti
 	skip := int(first - l.first())
 	list := l.kept[skip:min(len(l.kept), skip+ask.Limit)]
 	return device.NumberedCompletions{First: first, List: append([]device.Completion(nil), list...), Newest: l.newest}
+}
+
+// all gives what is kept.
+func (l *completionLog) all() device.NumberedCompletions {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return device.NumberedCompletions{First: l.first(), List: append([]device.Completion(nil), l.kept...), Newest: l.newest}
 }
 
 func (l *completionLog) room() int {

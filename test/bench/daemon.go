@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/accelfab/accelfab/device/host"
 )
 
 // daemon is accelfabd itself, with a software HLS-2: eight cards of 24 ports.
@@ -53,11 +55,50 @@ func (b *bench) withDaemon(ctx context.Context, fn func(*daemon) error) (err err
 	go func() { exited <- d.cmd.Wait() }()
 	if err := waitReady(ctx, filepath.Join(run, "accelfabd.json"), exited); err != nil {
 		d.cmd.Process.Kill()
-		return err
+		_, left := host.EndAll(filepath.Join(run, "hosts"), 10*time.Second)
+		return errors.Join(err, left)
 	}
 	err = fn(d)
-	d.cmd.Process.Signal(syscall.SIGTERM)
+	d.cmd.Process.Signal(syscall.SIGINT) // its device hosts end with it
 	return errors.Join(err, <-exited)
+}
+
+// processes are the daemon and its device hosts.
+func (d *daemon) processes() ([]int, error) {
+	pids := []int{d.cmd.Process.Pid}
+	files, err := filepath.Glob(filepath.Join(d.dir, "run", "hosts", "*.sock"))
+	if err != nil {
+		return nil, err
+	}
+	for _, socket := range files {
+		h, err := host.ReadRuntime(socket)
+		if err != nil {
+			return nil, err
+		}
+		pids = append(pids, h.PID)
+	}
+	return pids, nil
+}
+
+// resident gives the bytes of resident memory of the daemon and its device hosts.
+func (d *daemon) resident() (memfds, rest uint64, err error) {
+	pids, err := d.processes()
+	for _, pid := range pids {
+		m, r, failed := resident(pid)
+		memfds, rest, err = memfds+m, rest+r, errors.Join(err, failed)
+	}
+	return memfds, rest, err
+}
+
+// processorTime gives what the daemon and its device hosts have used of all
+// cores.
+func (d *daemon) processorTime() (sum time.Duration, err error) {
+	pids, err := d.processes()
+	for _, pid := range pids {
+		t, failed := processorTime(pid)
+		sum, err = sum+t, errors.Join(err, failed)
+	}
+	return sum, err
 }
 
 // waitReady waits for the file that a daemon writes once it serves.

@@ -18,7 +18,7 @@ func memory(ctx context.Context, b *bench) error {
 	}
 	round := func(ctx context.Context) error {
 		return b.withDaemon(ctx, func(d *daemon) error {
-			memfds, idle, err := resident(d.cmd.Process.Pid)
+			memfds, idle, err := d.resident()
 			if err != nil {
 				return err
 			}
@@ -27,14 +27,14 @@ func memory(ctx context.Context, b *bench) error {
 				return err
 			}
 			defer door.close()
-			_, before, err := resident(d.cmd.Process.Pid)
+			_, before, err := d.resident()
 			if err != nil {
 				return err
 			}
 			if err := door.createOnAll(ctx, perCard); err != nil {
 				return err
 			}
-			_, after, err := resident(d.cmd.Process.Pid)
+			_, after, err := d.resident()
 			if err != nil {
 				return err
 			}

@@ -25,7 +25,7 @@ func scale(ctx context.Context, b *bench) error {
 				return err
 			}
 			defer door.close()
-			before, err := processorTime(d.cmd.Process.Pid)
+			before, err := d.processorTime()
 			if err != nil {
 				return err
 			}
@@ -34,7 +34,7 @@ func scale(ctx context.Context, b *bench) error {
 				return err
 			}
 			b.add(scaleName, "s", time.Since(start).Seconds())
-			after, err := processorTime(d.cmd.Process.Pid)
+			after, err := d.processorTime()
 			if err != nil {
 				return err
 			}

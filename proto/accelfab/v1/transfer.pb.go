@@ -389,7 +389,7 @@ type PollCompletionsRequest struct {
 	// `nodes/{node}/devices/{device}/queuePairs/{queue_pair}`.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// The sequence of the last completion that the caller has: it and those before it are given up, and those
-	// after it are answered. 0 gives up none.
+	// after it are answered. 0 gives up none. Of a queue pair that was lost and made again the sequence goes on.
 	After uint64 `protobuf:"varint,2,opt,name=after,proto3" json:"after,omitempty"`
 	// At most so many in the reply, 1 to 1,024. 0 means 128.
 	MaxCompletions uint32 `protobuf:"varint,3,opt,name=max_completions,json=maxCompletions,proto3" json:"max_completions,omitempty"`

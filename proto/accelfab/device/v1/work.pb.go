@@ -531,7 +531,7 @@ type ListCompletionsRequest struct {
 	Device string `protobuf:"bytes,1,opt,name=device,proto3" json:"device,omitempty"`
 	// Uid of the queue pair's record, 16 bytes.
 	QueuePair []byte `protobuf:"bytes,2,opt,name=queue_pair,json=queuePair,proto3" json:"queue_pair,omitempty"`
-	// At most so many, 1 to 1,024.
+	// At most so many, 1 to 1,024; 0 for all that are kept, and takes none from the device.
 	Limit int32 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
 	// Only those with a higher number. Where the host has numbered none yet, the first gets the number after it.
 	After uint64 `protobuf:"varint,4,opt,name=after,proto3" json:"after,omitempty"`
