@@ -89,6 +89,7 @@ var demoSteps = []demoStep{
 	{"memory exported to a NIC, and revoked", (*demo).exported},
 	{"a device that is taken", (*demo).takenDevice},
 	{"a daemon killed and back", (*demo).killedDaemon},
+	{"devices killed and back", (*demo).killedHost},
 	{"everything closed", (*demo).closeAll},
 }
 

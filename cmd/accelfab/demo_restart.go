@@ -10,9 +10,13 @@ import (
 )
 
 // killedDaemon kills the daemon of the first node at once and starts it again.
-// Its software cards die with it, so what only they knew is gone; what was
-// asked is not.
+// Its devices are in a process of their own, so all that is on them stays, and
+// the next daemon takes it over.
 func (d *demo) killedDaemon(ctx context.Context) error {
+	sum, err := d.source.fill(ctx)
+	if err != nil {
+		return err
+	}
 	before, err := d.a.objects(ctx)
 	if err != nil {
 		return err
@@ -35,9 +39,50 @@ func (d *demo) killedDaemon(ctx context.Context) error {
 	if err := d.recordsAreBack(ctx, before); err != nil {
 		return err
 	}
+	return d.wentOn(ctx, sum)
+}
+
+// wentOn checks that queue pairs and memory outlived the daemon: they are used
+// as they are.
+func (d *demo) wentOn(ctx context.Context, sum [32]byte) error {
+	here := []*demoEnd{d.across.requester, d.inside.requester, d.inside.responder}
+	for _, e := range here {
+		qpn := e.qp.GetLocalEndpoint().GetQpn()
+		if err := e.refresh(ctx); err != nil {
+			return err
+		}
+		if e.qp.GetState() != pb.QueuePair_STATE_RTS || e.qp.GetLocalEndpoint().GetQpn() != qpn {
+			return fmt.Errorf("%s is %v with QPN %#x, and was RTS with %#x before its daemon was killed", e.qp.GetName(), e.qp.GetState(), e.qp.GetLocalEndpoint().GetQpn(), qpn)
+		}
+	}
+	const what = "RDMA WRITE between nodes, as if nothing had been killed"
+	took, err := d.across.requester.transfer(ctx, pb.WorkRequest_OPCODE_RDMA_WRITE, d.source, d.target)
+	if err != nil {
+		return err
+	}
+	if err := d.target.holds(ctx, sum); err != nil {
+		return err
+	}
+	d.say("%d queue pairs are connected as before; %s: %s; SHA-256 as at the source", len(here), what, d.moved(what, demoBytes, took))
+	return nil
+}
+
+// killedHost kills the process that the devices of the first node are in: what
+// only they knew is gone; what was asked is not.
+func (d *demo) killedHost(ctx context.Context) error {
+	hosts := d.a.daemon.hosts()
+	if len(hosts) != 1 {
+		return fmt.Errorf("%s has %d device hosts, want 1", d.a.name, len(hosts))
+	}
+	began := time.Now()
+	if err := hosts[0].end(0); err != nil {
+		return err
+	}
+	d.say("process %d, in which the devices of %s are, killed by SIGKILL", hosts[0].PID, d.a.name)
 	if err := d.lostMemory(ctx); err != nil {
 		return err
 	}
+	d.took("device host killed, and its devices back", time.Since(began))
 	return d.connectAgain(ctx)
 }
 
@@ -105,7 +150,6 @@ func (d *demo) connectAgain(ctx context.Context) error {
 		if e.qp.GetLocalEndpoint().GetQpn() == qpn {
 			return fmt.Errorf("%s is made again with the QPN %#x that its peer still sends to", e.qp.GetName(), qpn)
 		}
-		e.seen = 0
 	}
 	d.say("%d queue pairs are made again: INIT, with new QPNs", len(back))
 

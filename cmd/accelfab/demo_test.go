@@ -74,8 +74,8 @@ func TestDemo(t *testing.T) {
 				}
 			}
 		}
-		if moved != 9 {
-			t.Errorf("%d transfers were measured, want 9: %+v", moved, report.Measured)
+		if moved != 10 {
+			t.Errorf("%d transfers were measured, want 10: %+v", moved, report.Measured)
 		}
 	})
 
@@ -173,7 +173,7 @@ func TestDemoReport(t *testing.T) {
 	if err := d.report.print(&out); err != nil {
 		t.Fatal(err)
 	}
-	want := `11. summary
+	want := `12. summary
    2 daemons started  1.23s
    RDMA WRITE         500ms  64 MiB  1.07 Gbit/s
    every check passed; processes and files are gone

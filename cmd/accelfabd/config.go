@@ -56,7 +56,7 @@ type Config struct {
 	Topology string `yaml:"topology"`
 	// DeviceHosts says where devices are: separate, in processes of their own,
 	// device hosts, that outlive the daemon; or inside the daemon, and gone with
-	// it. Default: inside.
+	// it. Default: separate.
 	DeviceHosts string `yaml:"device-hosts"`
 	// HostLinger is how long a device host stays without a daemon, 0 for ever.
 	// Default: 1h.
@@ -79,7 +79,7 @@ func defaultConfig(uid int, getenv func(string) string, hostname string) Config 
 	c := Config{
 		NodeID:      nodeIDFrom(hostname),
 		HTTP:        "127.0.0.1:7471",
-		DeviceHosts: hostsInside,
+		DeviceHosts: hostsSeparate,
 		HostLinger:  time.Hour,
 		LogLevel:    "info",
 		LogFormat:   "text",

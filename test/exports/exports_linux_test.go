@@ -97,9 +97,9 @@ type node struct {
 	pd     string
 }
 
-func start(t *testing.T) *node {
+func start(t *testing.T, args ...string) *node {
 	t.Helper()
-	d := daemon.Start(t, daemon.Config{Node: "n1", Args: []string{"--device", "soft:hls-2,cards=2,memory=16MiB"}})
+	d := daemon.Start(t, daemon.Config{Node: "n1", Args: append([]string{"--device", "soft:hls-2,cards=2,memory=16MiB"}, args...)})
 	c, err := client.Dial(d.Target)
 	if err != nil {
 		t.Fatal(err)
@@ -257,7 +257,7 @@ func TestADescriptorThroughThreeProcesses(t *testing.T) {
 // kill -9 of a daemon whose software cards go with it: what held memory is LOST
 // and says so, what was revoked stays so, and an upload is gone.
 func TestExportsOverAKill(t *testing.T) {
-	n := start(t)
+	n := start(t, "--device-hosts", "inside")
 	ctx := t.Context()
 	n.region("m", n.upload().GetUploadId())
 	revoked := must(n.Memory.CreateMemoryExport(ctx, &pb.CreateMemoryExportRequest{Parent: card0, MemoryExportId: "r", MemoryExport: &pb.MemoryExport{Buffer: card0 + "/buffers/b"}}))(t).Name

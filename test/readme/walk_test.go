@@ -46,8 +46,9 @@ func TestReadmeWalk(t *testing.T) {
 	if len(blocks) < 5 {
 		t.Fatalf("the walk has %d blocks: it is not what this test was written for", len(blocks))
 	}
-	// The daemon is the shell's child: it goes when the shell is ended.
-	script := "set -euo pipefail\ntrap 'kill -9 $(jobs -p) 2>/dev/null || true' EXIT\n"
+	// The daemon is the shell's child: it goes when the shell is ended, and then
+	// what outlives it.
+	script := "set -euo pipefail\ntrap 'kill -9 $(jobs -p) 2>/dev/null || true; wait; [ ! -d \"${RUN:-}\" ] || accelfabd stop-hosts --run-dir $RUN' EXIT\n"
 	for _, b := range blocks {
 		script += b + "\n"
 	}
@@ -72,6 +73,7 @@ func TestReadmeWalk(t *testing.T) {
 		"\n400\n",                      // with this status
 		"session job1: closed",         //
 		"job2     ACTIVE",              // a session outlives its daemon
+		"device host of process ",      // so do the devices, and this ends them
 	} {
 		if !strings.Contains(strings.ReplaceAll(out.String(), `": "`, `":"`), want) {
 			t.Errorf("the walk did not show %q", want)
