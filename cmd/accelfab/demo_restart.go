@@ -45,7 +45,7 @@ func (d *demo) killedDaemon(ctx context.Context) error {
 // wentOn checks that queue pairs and memory outlived the daemon: they are used
 // as they are.
 func (d *demo) wentOn(ctx context.Context, sum [32]byte) error {
-	here := []*demoEnd{d.across.requester, d.inside.requester, d.inside.responder}
+	here := []*rdmaEnd{d.across.requester, d.inside.requester, d.inside.responder}
 	for _, e := range here {
 		qpn := e.qp.GetLocalEndpoint().GetQpn()
 		if err := e.refresh(ctx); err != nil {
