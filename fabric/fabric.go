@@ -49,6 +49,7 @@ type Fabric struct {
 	cards    []*card          // in ascending order of id; fixed once Open has loaded
 	card     map[string]*card // by id; fixed like cards
 	journal  journal
+	commits  commits
 	leaseDue chan struct{} // a lease may end sooner than the timer
 	health   *health
 
@@ -342,7 +343,9 @@ func (f *Fabric) adoptRecord(r *record, byID map[uint64]*record) string {
 // commit makes a change durable. It is not bound to a caller's context, so
 // that its outcome is known.
 func (f *Fabric) commit(op string, change Change) error {
+	began := time.Now()
 	rev, err := f.store.Commit(f.ctx, change)
+	f.commits.add(time.Since(began), err)
 	if err != nil {
 		f.log.Error("store", "op", op, "error", err)
 		return &Error{Op: op, Reason: StoreUnavailable, Message: "the change cannot be recorded; nothing was changed", RetryAfter: time.Second, Err: err}

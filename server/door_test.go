@@ -283,6 +283,7 @@ func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 func TestAPanicEndsOneCall(t *testing.T) {
 	s := &Server{log: quiet(), drain: newDrain(), timeout: time.Minute}
+	s.metrics = newMetrics(s)
 	_, err := s.unary(as(fabric.Caller{Identity: "uid:1"}), nil, &grpc.UnaryServerInfo{FullMethod: "/a/B"}, func(context.Context, any) (any, error) { panic("a bug") })
 	if got := asRefused(err); got.code != codes.Internal || got.info.Reason != "INTERNAL" || strings.Contains(got.message, "a bug") {
 		t.Errorf("got %v", err)
@@ -296,6 +297,7 @@ func TestAPanicEndsOneCall(t *testing.T) {
 
 func TestACallWithoutADeadlineGetsOne(t *testing.T) {
 	s := &Server{log: quiet(), drain: newDrain(), timeout: 7 * time.Second}
+	s.metrics = newMetrics(s)
 	left := func(ctx context.Context, req any) (left time.Duration) {
 		t.Helper()
 		_, err := s.unary(ctx, req, &grpc.UnaryServerInfo{}, func(ctx context.Context, _ any) (any, error) {

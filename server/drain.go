@@ -41,6 +41,13 @@ func (d *drain) leave() {
 	}
 }
 
+// count is how many calls are in progress.
+func (d *drain) count() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.calls
+}
+
 // start begins the drain, once.
 func (d *drain) start() {
 	d.mu.Lock()

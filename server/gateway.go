@@ -90,8 +90,9 @@ func (s *Server) gateway() http.Handler {
 			w.Header().Set("Content-Type", "application/json")
 			http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(pb.OpenAPI))
 		},
-		pathAlive: s.answerAlive,
-		pathReady: s.answerReady,
+		pathAlive:   s.answerAlive,
+		pathReady:   s.answerReady,
+		pathMetrics: s.answerMetrics,
 	}}
 }
 

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
 	"github.com/accelfab/accelfab/fabric"
 	pb "github.com/accelfab/accelfab/proto/accelfab/v1"
@@ -33,12 +34,15 @@ func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 		reply, err = s.guard(info.FullMethod, func() (any, error) { return handler(ctx, req) })
 		cancel()
 	}
-	return reply, s.answer(ctx, info.FullMethod, c, began, err)
+	err = s.answer(ctx, info.FullMethod, c, began, err)
+	s.metrics.unary(info.FullMethod, status.Code(err), time.Since(began))
+	return reply, err
 }
 
 // stream is what every streaming call goes through. A drain ends it.
 func (s *Server) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	began := time.Now()
+	ended := s.metrics.stream(info.FullMethod)
 	ctx := ss.Context()
 	_ = ss.SetHeader(s.header)
 	c, err := s.admit(ctx)
@@ -51,7 +55,9 @@ func (s *Server) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerIn
 		}
 		cancel()
 	}
-	return s.answer(ctx, info.FullMethod, c, began, err)
+	err = s.answer(ctx, info.FullMethod, c, began, err)
+	ended(status.Code(err))
+	return err
 }
 
 // stream is a ServerStream with a context of its own.

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
@@ -89,7 +90,8 @@ func TestProbeOfADaemonThatHangs(t *testing.T) {
 
 func TestHealthOfComponents(t *testing.T) {
 	h := newHouse(t)
-	ctx := context.Background()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // what is not told would be waited for
+	defer cancel()
 	health := healthpb.NewHealthClient(h.conn)
 	const dev = "devices/soft-0"
 	all := must[*healthpb.HealthListResponse](t)(health.List(ctx, &healthpb.HealthListRequest{})).Statuses

@@ -15,6 +15,9 @@
 // A stream is lines of JSON, {"result": ...} each. The last line of one that
 // the server ends is {"error": ...}; without it the connection broke.
 //
+// Beside the contract the HTTP door has /openapi.json, /healthz and /readyz for
+// probes, and /metrics for Prometheus.
+//
 // # Limits
 //
 // Only loopback addresses are listened on: there is no TLS yet. A request and
@@ -68,6 +71,7 @@ type Server struct {
 	instance string
 	header   metadata.MD // of every reply
 	drain    *drain
+	metrics  *metrics
 	panics   atomic.Uint64
 	grpc     *grpc.Server
 	http     *http.Server
@@ -94,6 +98,7 @@ func New(o Options) *Server {
 	if s.timeout == 0 {
 		s.timeout = 30 * time.Second
 	}
+	s.metrics = newMetrics(s)
 	s.grpc = grpc.NewServer(
 		grpc.Creds(peerCredentials{}),
 		grpc.UnaryInterceptor(s.unary),
