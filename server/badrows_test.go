@@ -259,6 +259,6 @@ func otherRows(x *fixture) []badRow {
 		bad("name", "without topology", func(m *pb.GetTopologyRequest) { m.Name = "nodes/n" }, fabric.FieldInvalid),
 		bad("name", "another node", func(m *pb.GetNodeRequest) { m.Name = "nodes/m" }, fabric.NotFound),
 		bad("filter", "unknown state", func(m *pb.ListDevicesRequest) { m.Filter = "state=BROKEN" }, fabric.FieldInvalid),
-		bad("after", "beyond", func(m *pb.PollCompletionsRequest) { m.After = 1 << 40 }, fabric.FieldInvalid),
+		bad("after", "beyond", func(m *pb.PollCompletionsRequest) { m.After = 1 << 63 }, fabric.FieldInvalid),
 	}
 }
