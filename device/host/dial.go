@@ -52,7 +52,7 @@ type Config struct {
 // Started is a host that was started.
 type Started struct {
 	Ended <-chan error // gives its end, with what it said last
-	Kill  func()       // ends one that never served
+	Kill  func()       // ends one that does not come to serve, if it has not ended yet
 }
 
 // Errors of hosts that must not be used.
@@ -191,7 +191,7 @@ func (l *link) reach(ctx context.Context) (*session, error) {
 		return nil, fmt.Errorf("start a device host: %w", err)
 	}
 	s, err = l.await(ctx, startLimit, started.Ended)
-	if errors.Is(err, errNobody) || ctx.Err() != nil && err != nil {
+	if err != nil {
 		started.Kill() // nobody would look after it
 	}
 	return s, err
@@ -224,6 +224,15 @@ func (l *link) await(ctx context.Context, limit time.Duration, ended <-chan erro
 	}
 }
 
+// over is the error of a context that has ended, or is about to: deadlines of
+// sockets pass on their own.
+func over(ctx context.Context) error {
+	if end, ok := ctx.Deadline(); ok && ctx.Err() == nil && !time.Now().Before(end) {
+		return context.DeadlineExceeded
+	}
+	return ctx.Err()
+}
+
 // connect makes a session with whoever serves, after a look at who that is.
 func (l *link) connect(ctx context.Context) (*session, error) {
 	greet, cancel := context.WithTimeout(ctx, greetLimit)
@@ -233,7 +242,9 @@ func (l *link) connect(ctx context.Context) (*session, error) {
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
 		return nil, errNobody
-	case errors.Is(err, syscall.EAGAIN), err != nil && greet.Err() != nil: // nobody accepts
+	case err != nil && over(ctx) != nil:
+		return nil, over(ctx)
+	case errors.Is(err, syscall.EAGAIN), err != nil && over(greet) != nil: // nobody accepts
 		return nil, fmt.Errorf("%s: %w", l.Socket, errHangs)
 	case err != nil:
 		return nil, err
@@ -265,7 +276,10 @@ func (l *link) connect(ctx context.Context) (*session, error) {
 		if !used.Load() {
 			c.Close()
 		}
-		if greet.Err() != nil && ctx.Err() == nil {
+		switch {
+		case over(ctx) != nil:
+			err = over(ctx)
+		case over(greet) != nil:
 			err = fmt.Errorf("%s: %w", l.Socket, errHangs)
 		}
 		return nil, err
