@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"sync"
@@ -31,6 +32,7 @@ type descriptorID [16]byte
 // it is asked for, for a bounded time.
 type waiting struct {
 	life time.Duration
+	log  *slog.Logger
 
 	mu     sync.Mutex
 	files  map[descriptorID]*resting
@@ -42,8 +44,8 @@ type resting struct {
 	timer *time.Timer
 }
 
-func newWaiting() *waiting {
-	return &waiting{life: waitingLife, files: map[descriptorID]*resting{}}
+func newWaiting(log *slog.Logger) *waiting {
+	return &waiting{life: waitingLife, log: log, files: map[descriptorID]*resting{}}
 }
 
 // put takes a descriptor over, and closes it if it cannot keep it.
@@ -119,7 +121,12 @@ func (w *waiting) serve(l *net.UnixListener) {
 // answer serves the one request of a connection.
 func (w *waiting) answer(conn *net.UnixConn) {
 	defer conn.Close()
-	if checkPeer(conn) != nil || conn.SetDeadline(time.Now().Add(descriptorTime)) != nil {
+	err := checkPeer(conn)
+	if err == nil {
+		err = conn.SetDeadline(time.Now().Add(descriptorTime))
+	}
+	if err != nil {
+		w.log.Warn("descriptor socket: connection refused", "error", err)
 		return
 	}
 	data, files, err := receivePacket(conn)
@@ -137,9 +144,13 @@ func (w *waiting) answer(conn *net.UnixConn) {
 	if err != nil {
 		reply.Refusal = err.Error()
 	}
-	if b, err := proto.Marshal(reply); err == nil {
+	b, err := proto.Marshal(reply)
+	if err == nil {
 		// An empty packet would look like the end: the field is sent in any case.
-		_ = sendPacket(conn, append(b, emptyField...), given)
+		err = sendPacket(conn, append(b, emptyField...), given)
+	}
+	if err != nil {
+		w.log.Warn("descriptor socket: not answered", "error", err)
 	}
 }
 
@@ -214,6 +225,9 @@ func transfer(ctx context.Context, path string, id descriptorID, file *os.File) 
 		}
 		return nil, fmt.Errorf("descriptor socket %s: %w", path, err)
 	}
+	// The host closes its end when it has closed its copy: then nothing is left of
+	// this.
+	_, _ = conn.Read(make([]byte, 1))
 	if file != nil {
 		return nil, nil
 	}

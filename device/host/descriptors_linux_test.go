@@ -2,6 +2,7 @@ package host
 
 import (
 	"errors"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
@@ -37,17 +38,17 @@ func pipe(t *testing.T) (end *os.File, closed func() bool) {
 
 func TestDescriptorsThatNobodyTakesAreClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWaiting()
+		w := newWaiting(slog.New(slog.DiscardHandler))
 		end, closed := pipe(t)
 		if err := w.put(descriptorID{1}, end); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(waitingLife - 1)
+		time.Sleep(waitingLife - time.Nanosecond)
 		synctest.Wait()
 		if closed() {
 			t.Error("it was closed too soon")
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		if !closed() || w.take(descriptorID{1}) != nil {
 			t.Error("it waits still")
@@ -65,7 +66,7 @@ func TestDescriptorsThatNobodyTakesAreClosed(t *testing.T) {
 }
 
 func TestDescriptorsThatWaitAreBounded(t *testing.T) {
-	w := newWaiting()
+	w := newWaiting(slog.New(slog.DiscardHandler))
 	var all []func() bool
 	for n := range maxWaiting + 1 {
 		end, closed := pipe(t)

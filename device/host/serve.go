@@ -70,7 +70,7 @@ func serve(ctx context.Context, at *Sockets, what Served, speaks protocols) erro
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	s := &server{Served: what, speaks: speaks, devices: map[string]*offered{}, waiting: newWaiting(), done: ctx.Done(), watchers: map[*watcher]struct{}{}}
+	s := &server{Served: what, speaks: speaks, devices: map[string]*offered{}, waiting: newWaiting(what.Logger), done: ctx.Done(), watchers: map[*watcher]struct{}{}}
 	var random [16]byte
 	rand.Read(random[:]) // never fails (crypto/rand)
 	s.instance = hex.EncodeToString(random[:])

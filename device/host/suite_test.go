@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
@@ -97,7 +98,7 @@ func start(t *testing.T, socket string, what Served, speaks protocols) *started 
 func through(t *testing.T, devices []device.Device) []device.Device {
 	t.Helper()
 	socket := socketIn(t)
-	start(t, socket, Served{Devices: devices}, current)
+	start(t, socket, Served{Devices: devices, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))}, current)
 	far, err := Dial(t.Context(), Config{Socket: socket, BootID: testBoot(t)})
 	if err != nil {
 		t.Fatal(err)
