@@ -8,8 +8,8 @@
 // session alive, and a watch that goes on where it stopped.
 //
 // A Client may be used by many goroutines. It keeps no state of its own beside
-// the connection: what was made belongs to a session on the daemon and outlives
-// the Client.
+// the connection and the generations that Fence was told: what was made belongs to
+// a session on the daemon and outlives the Client.
 package client
 
 import (
@@ -44,6 +44,7 @@ type Client struct {
 
 	target string
 	conn   *grpc.ClientConn
+	fences fences
 }
 
 // Dial prepares a connection to a daemon: "unix:///path", "host:port" or
@@ -58,27 +59,27 @@ func Dial(target string, options ...grpc.DialOption) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	c := &Client{target: target}
 	options = append([]grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultServiceConfig(serviceConfig()),
-		grpc.WithChainUnaryInterceptor(plainStatus, giveRequestID),
+		grpc.WithChainUnaryInterceptor(plainStatus, giveRequestID, c.fences.unary),
+		grpc.WithChainStreamInterceptor(c.fences.stream),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
 	}, options...)
 	conn, err := grpc.NewClient(address, options...)
 	if err != nil {
 		return nil, fmt.Errorf("server %q: %w", target, err)
 	}
-	return &Client{
-		Nodes:      pb.NewNodeServiceClient(conn),
-		Devices:    pb.NewDeviceServiceClient(conn),
-		Sessions:   pb.NewSessionServiceClient(conn),
-		Memory:     pb.NewMemoryServiceClient(conn),
-		QueuePairs: pb.NewQueuePairServiceClient(conn),
-		Transfers:  pb.NewTransferServiceClient(conn),
-		Events:     pb.NewEventServiceClient(conn),
-		target:     target,
-		conn:       conn,
-	}, nil
+	c.conn = conn
+	c.Nodes = pb.NewNodeServiceClient(conn)
+	c.Devices = pb.NewDeviceServiceClient(conn)
+	c.Sessions = pb.NewSessionServiceClient(conn)
+	c.Memory = pb.NewMemoryServiceClient(conn)
+	c.QueuePairs = pb.NewQueuePairServiceClient(conn)
+	c.Transfers = pb.NewTransferServiceClient(conn)
+	c.Events = pb.NewEventServiceClient(conn)
+	return c, nil
 }
 
 // Close ends the connection. Calls under way fail.

@@ -14,12 +14,20 @@ func (f *Fabric) find(c Caller, op string, k kind, field, name string) (*record,
 	}
 	r := f.idx.byName[full]
 	if r == nil || !r.committed {
+		if k == kindSession {
+			if e := f.epitaphOf(c, op, full); e != nil {
+				if e.Field = field; op == "GetSession" || op == "CloseSession" { // who asks whether it is there has an answer
+					e.Reason, e.Message = NotFound, "there is no such session: "+e.Message
+				}
+				return nil, e
+			}
+		}
 		return nil, &Error{Op: op, Name: full, Field: field, Reason: NotFound, Message: "there is no such " + k.String()}
 	}
 	if !f.sees(c, r) {
 		return nil, f.denied(c, op, r)
 	}
-	return r, nil
+	return r, f.fence(c, op, r)
 }
 
 // sees says whether c may read r and end it.
@@ -47,7 +55,7 @@ func (f *Fabric) usableSession(c Caller, op string, s *record) error {
 	case !f.owns(c, s):
 		return f.denied(c, op, s)
 	case s.Deleting:
-		return &Error{Op: op, Name: s.name, Field: "session", Reason: SessionClosed, Message: "the session is closing", Details: map[string]string{"session": s.name}}
+		return closedError(op, s.name, s.Cause, s.Why)
 	case s.life.lost:
 		return &Error{Op: op, Name: s.name, Field: "session", Reason: Lost, Message: "the node started again since this session was made; close it and make another"}
 	}

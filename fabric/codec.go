@@ -41,6 +41,10 @@ type stored struct {
 	Gone       *gone       `cbor:"25,keyasint,omitempty"`
 	ExportAsk  *exportAsk  `cbor:"26,keyasint,omitempty"`
 	ImportAsk  *importAsk  `cbor:"27,keyasint,omitempty"` // of a region made of an export
+	ProcessAsk *processAsk `cbor:"28,keyasint,omitempty"` // of a session that dies with one
+	Command    string      `cbor:"29,keyasint,omitempty"` // of a session's owner
+	Why        string      `cbor:"30,keyasint,omitempty"` // of a session that was released: the operator's words
+	Life       *nodeLife   `cbor:"31,keyasint,omitempty"` // of the node
 
 	extra []byte // encoded keys and values that this version does not know
 	nx    int    // how many
@@ -192,7 +196,7 @@ var knownKeys = func() map[uint64]bool {
 	for k := range uint64(11) {
 		m[k] = true
 	}
-	for k := uint64(20); k <= 27; k++ {
+	for k := uint64(20); k <= 31; k++ {
 		m[k] = true
 	}
 	return m

@@ -102,6 +102,7 @@ type Holder struct {
 	Name     string // resource name: the session, or the object that is in the way
 	Identity string
 	PID      int32
+	Command  string // of that process; may be empty
 	Since    time.Time
 	Amount   uint64
 }

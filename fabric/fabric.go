@@ -64,6 +64,7 @@ type Fabric struct {
 	pendDue  chan struct{}
 	uploads  uploads
 	refusals map[string]*refusal // of descriptors, by identity and kind
+	epitaphs map[string]epitaph  // of sessions, by name
 	sweepDue chan struct{}       // exports are worth a look
 }
 
@@ -97,7 +98,7 @@ func Open(ctx context.Context, cfg Config) (*Fabric, error) {
 	}
 	f := &Fabric{names: names{node: "nodes/" + cfg.NodeID}, cfg: cfg, log: cfg.Logger, store: cfg.Store, started: time.Now(),
 		card: map[string]*card{}, leaseDue: make(chan struct{}, 1), idx: newIndex(), pendDue: make(chan struct{}, 1),
-		uploads: uploads{}, refusals: map[string]*refusal{}, sweepDue: make(chan struct{}, 1)}
+		uploads: uploads{}, refusals: map[string]*refusal{}, epitaphs: map[string]epitaph{}, sweepDue: make(chan struct{}, 1)}
 	f.asking, f.keeperAsked = make(chan struct{}, 1), make(chan struct{})
 	f.health = newHealth(f.names.node, cfg.Uptime)
 	f.instance = uidString(newUID())
@@ -172,6 +173,7 @@ func (f *Fabric) Close() error {
 			errs = append(errs, c.dev.Close())
 		}
 	}
+	f.dropProcesses()
 	f.wg.Wait()
 	f.dropDescriptors()
 	errs = append(errs, f.store.Close())
@@ -267,7 +269,7 @@ func (f *Fabric) storeProblem(change *Change, what EventType, fault Fault, inHea
 
 // loadNode makes the node's own record, or takes it over.
 func (f *Fabric) loadNode(change *Change) error {
-	e := Event{Type: EventChanged, Resource: f.names.node, Actor: system, After: "READY", Reason: CauseRequested, Message: "accelfabd " + f.cfg.Version + " started"}
+	e := Event{Type: EventChanged, Resource: f.names.node, Actor: system, After: "READY", Reason: CauseRequested}
 	switch {
 	case f.node == nil:
 		f.node = &record{id: f.idx.nextID, name: f.names.node, stored: &stored{Kind: kindNode, UID: newUID(), Created: f.started.UnixNano()}}
@@ -278,6 +280,9 @@ func (f *Fabric) loadNode(change *Change) error {
 			Message: fmt.Sprintf("the store belongs to %s, not to %s; give that node id or another state directory", f.node.name, f.names.node)}
 	}
 	f.node.Revision++
+	now := &nodeLife{BootID: f.cfg.BootID, Instance: f.instance, Version: f.cfg.Version}
+	e.Message = now.after(f.node.Life)
+	f.node.Life = now
 	e.ResourceUID = f.node.UID
 	v, err := f.node.encode()
 	if err != nil {
@@ -307,6 +312,7 @@ func (f *Fabric) adoptRecord(r *record, byID map[uint64]*record) string {
 	if r.Kind == kindSession {
 		f.startLease(r, r.SessionAsk.BootID != f.cfg.BootID)
 		f.idx.add(r)
+		f.resumeWatch(r)
 		return ""
 	}
 	ref := func(id uint64, k kind) *record {

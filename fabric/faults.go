@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -140,7 +141,7 @@ func (f *Fabric) holders(c *card, kind string) []Holder {
 
 // holder names a session.
 func (r *record) holder(amount uint64) Holder {
-	return Holder{Name: r.name, Identity: r.SessionAsk.Identity, PID: r.SessionAsk.PID, Since: time.Unix(0, r.Created), Amount: amount}
+	return Holder{Name: r.name, Identity: r.SessionAsk.Identity, PID: r.SessionAsk.PID, Command: r.Command, Since: time.Unix(0, r.Created), Amount: amount}
 }
 
 // describe says for people who holds.
@@ -162,6 +163,9 @@ func (h Holder) String() string {
 	s := h.Name + " (" + h.Identity
 	if h.PID != 0 {
 		s += ", pid " + itoa(int(h.PID))
+	}
+	if h.Command != "" {
+		s += ", " + strconv.Quote(h.Command)
 	}
 	return s + ", since " + h.Since.UTC().Format(time.RFC3339) + ")"
 }

@@ -74,6 +74,9 @@ type lease struct {
 	deadline time.Duration // on the uptime clock
 	seen     time.Time
 	lost     bool // of another boot
+	process  proc // that it dies with, while it lives; nil if there is none
+	orphan   bool // that process has ended
+	work     underWay
 	lists    [len(collections)]list
 	use      map[*card]*Usage
 	objects  int

@@ -66,6 +66,22 @@ type CreateSession struct {
 	// TTL is how long the session lives after its last keep-alive: from 1 s to
 	// 24 h; 0 means 60 s. There is no session without an end.
 	TTL time.Duration
+	// Process, if not nil, is what the session dies with; PID 0 is the caller's.
+	Process *Process `cbor:",omitempty"`
+}
+
+// ResumeSession takes a session over.
+type ResumeSession struct {
+	Name         string
+	Generation   uint64   // that the caller believes in; 0: not checked
+	Process      *Process // that it dies with from now on
+	ValidateOnly bool
+}
+
+// ReleaseSession ends anybody's session.
+type ReleaseSession struct {
+	Delete
+	Why string // for the journal and the owner, 1 to 256 bytes in one line
 }
 
 // UpdateSession changes what is set.

@@ -17,8 +17,12 @@ type Caller struct {
 	GID      uint32
 	Groups   []uint32 // supplementary ones
 	PID      int32
-	HasPeer  bool // the peer is a process of this machine and UID, GID, Groups and PID are known
-	Operator bool // sees and ends everything, not only its own
+	HasPeer  bool   // the peer is a process of this machine and UID, GID, Groups and PID are known
+	Operator bool   // sees and ends everything, not only its own
+	Command  string // of a session's owner: what the process called itself
+	// Generations of sessions that the caller believes in; a call about one that
+	// has another is refused with GENERATION_STALE.
+	Generations Generations
 }
 
 // Meta is what every resource carries.
@@ -143,7 +147,8 @@ type Session struct {
 	TTL        time.Duration
 	ExpireTime time.Time
 	LastSeen   time.Time
-	Generation uint64 // fencing token, from 1
+	Generation uint64   // fencing token, from 1
+	Process    *Process // that it dies with; nil if there is none
 	State      State
 	Condition  Condition
 	Usage      Usage
@@ -272,8 +277,11 @@ const (
 const (
 	CauseRequested  Reason = "REQUESTED"
 	CauseExpired    Reason = "EXPIRED"
-	CauseClosed     Reason = "CLOSED"     // its session was closed
-	CauseReconciled Reason = "RECONCILED" // after a restart or a reset of the device
+	CauseClosed     Reason = "CLOSED"       // its session was closed
+	CauseReleased   Reason = "RELEASED"     // an operator ended the session
+	CauseProcess    Reason = "PROCESS_GONE" // the session's process ended
+	CauseResumed    Reason = "RESUMED"      // the session changed hands
+	CauseReconciled Reason = "RECONCILED"   // after a restart or a reset of the device
 	CauseOrphan     Reason = "ORPHAN_RECLAIMED"
 	CauseDevice     Reason = "DEVICE"  // the device did it by itself
 	CauseCleared    Reason = "CLEARED" // the fault of a component is gone

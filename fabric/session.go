@@ -13,6 +13,14 @@ const (
 	defaultTTL = time.Minute
 )
 
+// ended says that a process has ended.
+func (a *processAsk) ended() string {
+	if a.Command == "" {
+		return fmt.Sprintf("process %d has ended", a.PID)
+	}
+	return fmt.Sprintf("process %d, %q, has ended", a.PID, a.Command)
+}
+
 // startLease gives a session that was made or loaded one full ttl.
 func (f *Fabric) startLease(r *record, lost bool) {
 	r.life = &lease{identity: r.SessionAsk.Identity, seen: time.Now(), lost: lost, use: map[*card]*Usage{}}
@@ -37,10 +45,35 @@ func checkTTL(v *violations, ttl time.Duration) {
 func (f *Fabric) CreateSession(ctx context.Context, c Caller, r CreateSession) (Session, error) {
 	const op = "CreateSession"
 	var out Session
+	var bound *processAsk
+	var watched proc
+	if r.Process != nil {
+		var err error
+		if bound, watched, err = f.bindProcess(op, c, r.Process.PID); err != nil {
+			return Session{}, err
+		}
+		defer func() {
+			if watched != nil {
+				watched.close()
+			}
+		}()
+	}
+	var made *record
 	err := f.create(ctx, creation{op, c, r.RequestID, r.ValidateOnly, r, func() ([]*record, error) {
 		s, err := f.buildSession(op, c, &r)
+		if err == nil {
+			s.ProcessAsk, made = bound, s
+		}
 		return []*record{s}, err
 	}}, func(recs []*record) { out = f.viewSession(recs[0]) })
+	if watched != nil && made != nil {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if made.committed && !made.gone() && !made.removed { // also where the caller went first
+			f.watchProcess(made, watched)
+			watched = nil
+		}
+	}
 	return out, err
 }
 
@@ -58,6 +91,9 @@ func (f *Fabric) buildSession(op string, c Caller, r *CreateSession) (*record, e
 	checkTTL(&v, r.TTL)
 	ask := &sessionAsk{Identity: c.Identity, UID: c.UID, GID: c.GID, PID: c.PID, HasPeer: c.HasPeer, Exclusive: r.Exclusive,
 		TTL: int64(r.TTL), Generation: 1, BootID: f.cfg.BootID}
+	if c.HasPeer {
+		s.Command = commandOf(c.PID)
+	}
 	var missing error
 	seen := map[string]bool{}
 	for i, name := range r.Devices {
@@ -122,7 +158,11 @@ func (c *card) exclude(op string, exclusive, all bool) error {
 			Message:  fmt.Sprintf("the device is held %s by %s", how, holder),
 			Shortage: &Shortage{Kind: "device", Asked: 1, Limit: 1, Holders: []Holder{holder}},
 			Details:  map[string]string{"holder": h.name, "identity": holder.Identity, "pid": itoa(int(holder.PID))}}
-		if all {
+		switch {
+		case h.Deleting:
+			e.Message += ", which is closing: free as soon as all that it had is off the device"
+			e.RetryAfter = time.Second
+		case all:
 			e.Message += "; name the devices that are wanted"
 		}
 		return e
@@ -230,14 +270,13 @@ func (f *Fabric) KeepAlive(_ context.Context, c Caller, r KeepAlive) (Session, e
 		return Session{}, err
 	}
 	if have := s.SessionAsk.Generation; r.Generation != 0 && r.Generation != have {
-		return Session{}, &Error{Op: op, Name: s.name, Field: "generation", Reason: GenerationStale, Message: "the session has changed hands",
-			Details: map[string]string{"asked": fmt.Sprint(r.Generation), "present": fmt.Sprint(have)}}
+		return Session{}, stale(op, s, r.Generation, have)
 	}
 	if !f.owns(c, s) {
 		return Session{}, f.denied(c, op, s)
 	}
 	if s.Deleting {
-		return Session{}, &Error{Op: op, Name: s.name, Reason: SessionClosed, Message: "the session is closing", Details: map[string]string{"session": s.name}}
+		return Session{}, closedError(op, s.name, s.Cause, s.Why)
 	}
 	if !r.ValidateOnly {
 		f.keepAlive(s)
@@ -267,7 +306,10 @@ func (f *Fabric) rearm() {
 // It returns when that is done. A step that fails is tried again until it
 // succeeds, whether or not somebody waits.
 func (f *Fabric) CloseSession(ctx context.Context, c Caller, r CloseSession) error {
-	const op = "CloseSession"
+	return f.closeSession(ctx, "CloseSession", c, r.Delete, CauseRequested, r.Message)
+}
+
+func (f *Fabric) closeSession(ctx context.Context, op string, c Caller, r Delete, cause Reason, message string) error {
 	var joined, ch *change
 	var taken bool // down already: it has expired
 	err := f.withIdle(ctx, op, func() ([]*record, error) {
@@ -295,7 +337,7 @@ func (f *Fabric) CloseSession(ctx context.Context, c Caller, r CloseSession) err
 	case taken:
 		return f.wait(ctx, ch)
 	}
-	if err := f.endLease(ch.records[0], c.Identity, CauseRequested, r.Message); err != nil {
+	if err := f.endLease(ch.records[0], c.Identity, cause, message); err != nil {
 		f.mu.Lock()
 		ch.release()
 		f.mu.Unlock()
@@ -310,7 +352,12 @@ func (f *Fabric) endLease(s *record, actor string, cause Reason, message string)
 	f.mu.Lock()
 	ev := s.event(EventChanged, actor, cause)
 	ev.Before, ev.After, ev.Message = s.label(), string(StateClosing), message
-	next := s.with(func(n *stored) { n.Deleting, n.Cause = true, cause })
+	next := s.with(func(n *stored) {
+		n.Deleting, n.Cause = true, cause
+		if cause == CauseReleased {
+			n.Why = message
+		}
+	})
 	f.mu.Unlock()
 	if err := f.commitRecord("CloseSession", s, next, ev); err != nil {
 		return err
@@ -342,6 +389,8 @@ func (f *Fabric) endSession(s *record) {
 		return
 	}
 	s.leaving = true
+	f.watchProcess(s, nil)
+	f.remember(s)
 	actor, cause := system, s.Cause
 	if s.op != nil && s.op.kind == changeDelete {
 		actor = s.op.actor
@@ -376,7 +425,7 @@ func (f *Fabric) expire() {
 		f.idx.sessions.after(0, func(s *record) bool {
 			switch left := s.life.deadline - now; {
 			case !s.committed, s.Deleting:
-			case left > 0:
+			case left > 0 && !s.life.orphan:
 				next = min(next, left)
 			case s.op != nil:
 				next = min(next, time.Second) // it is being changed: look again
@@ -391,7 +440,11 @@ func (f *Fabric) expire() {
 		f.mu.Unlock()
 		for _, ch := range ended {
 			s := ch.records[0]
-			err := f.endLease(s, system, CauseExpired, "not kept alive for "+time.Duration(s.SessionAsk.TTL).String())
+			cause, why := CauseExpired, "not kept alive for "+time.Duration(s.SessionAsk.TTL).String()
+			if s.life.orphan {
+				cause, why = CauseProcess, s.ProcessAsk.ended()
+			}
+			err := f.endLease(s, system, cause, why)
 			f.mu.Lock()
 			ch.release()
 			f.mu.Unlock()

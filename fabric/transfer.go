@@ -31,6 +31,26 @@ type target struct {
 func (f *Fabric) using(c Caller, op string, k kind, name string) (target, error) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
+	return f.target(c, op, k, name)
+}
+
+// working is using for work that who takes the session over is to wait for; done
+// ends it.
+func (f *Fabric) working(c Caller, op string, k kind, name string) (target, error) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	t, err := f.target(c, op, k, name)
+	if err == nil {
+		t.sess.enterWork()
+	}
+	return t, err
+}
+
+// done ends work that working began.
+func (f *Fabric) done(t target) { f.leaveWork(t.sess) }
+
+// target is using with Fabric.mu held.
+func (f *Fabric) target(c Caller, op string, k kind, name string) (target, error) {
 	r, err := f.findUsable(c, op, k, "name", name)
 	if err != nil {
 		return target{}, err
@@ -100,10 +120,11 @@ func (f *Fabric) PostWork(ctx context.Context, c Caller, r PostWork) (int, error
 	if n := len(r.Requests); n < 1 || n > maxWork {
 		return 0, violations{{Field: "requests", Reason: FieldInvalid, Problem: fmt.Sprintf("%d requests: want 1 to %d", n, maxWork)}}.err(op, r.QueuePair)
 	}
-	qp, err := f.using(c, op, kindQueuePair, r.QueuePair)
+	qp, err := f.working(c, op, kindQueuePair, r.QueuePair)
 	if err != nil {
 		return 0, err
 	}
+	defer f.done(qp)
 	if v := checkWork(qp.qpType, r.Requests); len(v) > 0 {
 		e := v.err(op, qp.name).(*Error)
 		e.Index, e.Details = v[0].Index, map[string]string{"posted": "0"}
@@ -148,10 +169,11 @@ func (f *Fabric) WriteBuffer(ctx context.Context, c Caller, r BufferRange, p []b
 
 func (f *Fabric) copyBuffer(ctx context.Context, c Caller, op string, r BufferRange, p []byte,
 	do func(d device.Device, ctx context.Context, address uint64, p []byte) error) error {
-	b, err := f.using(c, op, kindBuffer, r.Buffer)
+	b, err := f.working(c, op, kindBuffer, r.Buffer)
 	if err != nil {
 		return err
 	}
+	defer f.done(b)
 	var v violations
 	switch n := len(p); {
 	case r.Offset >= b.size:

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
@@ -42,6 +43,8 @@ var fine = []struct{ pattern, why string }{
 	{"Create*/*.etag", "there is nothing yet that it could agree with"},
 	{"BatchCreateQueuePairs/requests.queue_pair.etag", "there is nothing yet that it could agree with"},
 	{"*/*remote_endpoint.gid_index", "ignored: it is of the other end's table"},
+	{"*/*process", "its pid is tried; who may name none has TestOnlyProcessesOfThisMachine"},
+	{"*/process", "its pid is tried"},
 	{"UpdatePort/port.labels", "what a driver tells cannot be asked for"},
 	{"ListEvents/after", "none is wrong while the journal is whole; see TestACursorThatIsGone"},
 	{"WatchEvents/after", "a cursor that is gone is told by a gap in the stream"},
@@ -108,6 +111,22 @@ func (h *house) call(m rpc, request proto.Message) error {
 		stream, err := h.event.WatchEvents(ctx, request.(*pb.WatchEventsRequest))
 		if err == nil {
 			_, err = stream.Recv()
+		}
+		return err
+	}
+	if r, ok := request.(*pb.KeepAliveSessionsRequest); ok {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		stream, err := h.session.KeepAliveSessions(ctx)
+		if err == nil {
+			err = stream.Send(r)
+		}
+		if err != nil {
+			return err
+		}
+		reply, err := stream.Recv()
+		if err == nil {
+			err = status.ErrorProto(reply.GetError())
 		}
 		return err
 	}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -45,7 +46,19 @@ func sessionRows(x *fixture) []badRow {
 		bad("update_mask", "unknown path", func(m update) { m.UpdateMask = mask("colour") }, fabric.FieldInvalid),
 		bad("update_mask", "one label", func(m update) { m.UpdateMask = mask("labels.a") }, fabric.FieldInvalid),
 
+		bad("session.process.pid", "negative", func(m create) { m.Session.Process = &pb.Session_Process{Pid: -1} }, fabric.FieldInvalid),
+		bad("session.process.pid", "no such", func(m create) { m.Session.Process = &pb.Session_Process{Pid: 1<<31 - 1} }, fabric.FieldInvalid),
+		bad("session.process.pid", "fixed", func(m update) { m.Session.Process, m.UpdateMask = &pb.Session_Process{Pid: 1}, mask("process") }, fabric.FieldInvalid, "session.process"),
+
 		bad("generation", "newer", func(m keep) { m.Generation = 2 }, fabric.GenerationStale),
+		bad("generation", "newer", func(m *pb.KeepAliveSessionsRequest) { m.Generation = 2 }, fabric.GenerationStale),
+		bad("generation", "newer", func(m *pb.ResumeSessionRequest) { m.Generation = 2 }, fabric.GenerationStale),
+		bad("process.pid", "negative", func(m *pb.ResumeSessionRequest) { m.Process = &pb.Session_Process{Pid: -1} }, fabric.FieldInvalid),
+		bad("reason", "missing", func(m *pb.ReleaseSessionRequest) { m.Reason = "" }, fabric.FieldRequired),
+		bad("reason", "blank", func(m *pb.ReleaseSessionRequest) { m.Reason = " " }, fabric.FieldRequired),
+		bad("reason", "two lines", func(m *pb.ReleaseSessionRequest) { m.Reason = "a\nb" }, fabric.FieldInvalid),
+		bad("reason", "too long", func(m *pb.ReleaseSessionRequest) { m.Reason = strings.Repeat("x", 257) }, fabric.FieldInvalid),
+		bad("etag", "of before", func(m *pb.ReleaseSessionRequest) { m.Etag = "deadbeef-1" }, fabric.ETagMismatch),
 		bad("filter", "unknown mode", func(m *pb.ListSessionsRequest) { m.Filter = "mode = BOTH" }, fabric.FieldInvalid),
 	}
 	rows = append(rows, badLabels("session.labels", func(m create, l labels) { m.Session.Labels = l })...)

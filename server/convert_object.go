@@ -22,7 +22,7 @@ func sortBy[T any](list []T, key func(T) [2]int) {
 }
 
 func ownerToProto(c *fabric.Caller) *pb.Session_Owner {
-	return &pb.Session_Owner{Identity: c.Identity, Uid: c.UID, Gid: c.GID, Pid: c.PID}
+	return &pb.Session_Owner{Identity: c.Identity, Uid: c.UID, Gid: c.GID, Pid: c.PID, Command: c.Command}
 }
 
 func sessionToProto(s *fabric.Session) *pb.Session {
@@ -36,7 +36,22 @@ func sessionToProto(s *fabric.Session) *pb.Session {
 			MemoryRegions: uint32(s.Usage.MemoryRegions), QueuePairs: uint32(s.Usage.QueuePairs), BufferBytes: s.Usage.BufferBytes,
 			MemoryExports: uint32(s.Usage.MemoryExports),
 		},
+		Process: processToProto(s.Process),
 	}
+}
+
+func processToProto(p *fabric.Process) *pb.Session_Process {
+	if p == nil {
+		return nil
+	}
+	return &pb.Session_Process{Pid: p.PID, Command: p.Command}
+}
+
+func processOf(p *pb.Session_Process) *fabric.Process {
+	if p == nil {
+		return nil
+	}
+	return &fabric.Process{PID: p.GetPid()}
 }
 
 // defaultPartition is the partition that every session is in, on the node of

@@ -58,7 +58,12 @@ func (s *Server) gateway() http.Handler {
 			UnmarshalOptions: protojson.UnmarshalOptions{},
 		}}),
 		runtime.WithIncomingHeaderMatcher(func(name string) (string, bool) {
-			return headerInstance, strings.EqualFold(name, runtime.MetadataHeaderPrefix+headerInstance)
+			for _, h := range []string{headerInstance, headerGeneration} {
+				if strings.EqualFold(name, runtime.MetadataHeaderPrefix+h) {
+					return h, true
+				}
+			}
+			return "", false
 		}),
 		runtime.WithOutgoingHeaderMatcher(func(string) (string, bool) { return "", false }), // see web
 		runtime.WithOutgoingTrailerMatcher(func(string) (string, bool) { return "", false }),

@@ -3,6 +3,8 @@ package server
 import (
 	"context"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -170,4 +172,85 @@ func callAsOther(t *testing.T, addr string) {
 	if _, err := c.session.DeleteSession(ctx, &pb.DeleteSessionRequest{Name: s.Name}); err != nil {
 		t.Error(err)
 	}
+}
+
+// Who comes by TCP is known as no process, and can name none.
+func TestOnlyProcessesOfThisMachine(t *testing.T) {
+	h := newHouse(t)
+	ctx := context.Background()
+	ask := &pb.CreateSessionRequest{Parent: "nodes/local", Session: &pb.Session{Process: &pb.Session_Process{}}}
+	_, err := h.dial(h.tcp).session.CreateSession(ctx, ask)
+	if got := asRefused(err); got.info.Reason != "FIELD_INVALID" || !strings.Contains(got.message, "unix socket") {
+		t.Errorf("by TCP: %v %s", got.info, got.message)
+	}
+	s := must[*pb.Session](t)(h.session.CreateSession(ctx, ask))
+	if int(s.GetProcess().GetPid()) != os.Getpid() || s.GetProcess().GetCommand() == "" || s.GetOwner().GetCommand() == "" {
+		t.Errorf("%v", s)
+	}
+}
+
+// A call that says which generation it believes in is fenced, by gRPC and by REST.
+func TestGenerationsInMetadata(t *testing.T) {
+	h := newHouse(t)
+	s, _, _ := h.open("s", dev0)
+	believe := func(values ...string) context.Context {
+		ctx := context.Background()
+		for _, v := range values {
+			ctx = metadata.AppendToOutgoingContext(ctx, headerGeneration, v)
+		}
+		return ctx
+	}
+	get := func(ctx context.Context) error {
+		_, err := h.session.GetSession(ctx, &pb.GetSessionRequest{Name: s.Name})
+		return err
+	}
+	for _, value := range []string{"nodes/n/sessions/s=1", "nodes/local/sessions/s=1", "nodes/n/sessions/other=7"} {
+		if err := get(believe(value)); err != nil {
+			t.Errorf("%s: %v", value, err)
+		}
+	}
+	for _, value := range []string{"", "s=1", "nodes/n/sessions/s", "nodes/n/sessions/s=0", "nodes/n/sessions/s=x", "nodes/n/devices/d=1"} {
+		if got := asRefused(get(believe(value))); got.info.Reason != "FIELD_INVALID" {
+			t.Errorf("%q: %v %s", value, got.info, got.message)
+		}
+	}
+	if got := asRefused(get(believe(make([]string, maxGenerations+1)...))); got.info.Reason != "FIELD_INVALID" {
+		t.Errorf("too many: %v %s", got.info, got.message)
+	}
+	if got := asRefused(get(believe("nodes/n/sessions/other=7", "nodes/n/sessions/s=2"))); got.info.Reason != "GENERATION_STALE" || got.info.Metadata["present"] != "1" {
+		t.Errorf("stale: %v", got.info)
+	}
+	h.http(http.MethodPost, "/v1/nodes/n/sessions?session_id=web", "{}")
+	code, body, _ := h.http(http.MethodGet, "/v1/nodes/n/sessions/web", "", func(r *http.Request) {
+		r.Header.Set("Grpc-Metadata-"+headerGeneration, "nodes/n/sessions/web=2")
+	})
+	if code != http.StatusBadRequest || !strings.Contains(body, "GENERATION_STALE") {
+		t.Errorf("by REST: %d %s", code, body)
+	}
+}
+
+// Keep-alives on one stream are answered in their order; a refusal ends nothing.
+func TestKeepAlivesOnAStream(t *testing.T) {
+	h := newHouse(t)
+	a, _, _ := h.open("a", dev0)
+	stream := must[pb.SessionService_KeepAliveSessionsClient](t)(h.session.KeepAliveSessions(context.Background()))
+	names := []string{a.Name, "nodes/n/sessions/nobody", a.Name}
+	for _, name := range names {
+		if err := stream.Send(&pb.KeepAliveSessionsRequest{Name: name, Generation: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, name := range names {
+		r := must[*pb.KeepAliveSessionsResponse](t)(stream.Recv())
+		if r.Name != name || (r.GetError() != nil) != (i == 1) || i != 1 && !r.GetExpireTime().AsTime().After(a.ExpireTime.AsTime()) {
+			t.Errorf("%d: %v", i, r)
+		}
+	}
+	if err := stream.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Recv(); err != io.EOF {
+		t.Errorf("after the end: %v", err)
+	}
+	must[*pb.Session](t)(h.session.GetSession(context.Background(), &pb.GetSessionRequest{Name: a.Name}))
 }

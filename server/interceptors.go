@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"strconv"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -16,12 +18,16 @@ import (
 	pb "github.com/accelfab/accelfab/proto/accelfab/v1"
 )
 
-// Metadata of replies, and of requests the second.
+// Metadata of replies, and of requests the second and the last.
 const (
-	headerNode     = "accelfab-node"
-	headerInstance = "accelfab-instance"
-	headerVersion  = "accelfab-version"
+	headerNode       = "accelfab-node"
+	headerInstance   = "accelfab-instance"
+	headerVersion    = "accelfab-version"
+	headerGeneration = "accelfab-session-generation" // NAME=N, repeatable
 )
+
+// maxGenerations bounds how many sessions one call names the generations of.
+const maxGenerations = 64
 
 // unary is what every unary call goes through, by gRPC as by HTTP.
 func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (reply any, err error) {
@@ -30,7 +36,7 @@ func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 	c, err := s.admit(ctx)
 	if err == nil {
 		defer s.drain.leave()
-		ctx, cancel := s.withDeadline(ctx, req)
+		ctx, cancel := s.withDeadline(context.WithValue(ctx, admitted{}, c), req)
 		reply, err = s.guard(info.FullMethod, func() (any, error) { return handler(ctx, req) })
 		cancel()
 	}
@@ -48,7 +54,7 @@ func (s *Server) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerIn
 	c, err := s.admit(ctx)
 	if err == nil {
 		defer s.drain.leave()
-		own, cancel := s.untilDrain(ctx)
+		own, cancel := s.untilDrain(context.WithValue(ctx, admitted{}, c))
 		_, err = s.guard(info.FullMethod, func() (any, error) { return nil, handler(srv, stream{ss, own}) })
 		if ctx.Err() == nil && own.Err() != nil {
 			err = ending()
@@ -86,10 +92,37 @@ func (s *Server) admit(ctx context.Context) (fabric.Caller, error) {
 				Details: map[string]string{"asked": asked, "present": s.instance}}
 		}
 	}
+	var err error
+	if c.Generations, err = s.generations(metadata.ValueFromIncomingContext(ctx, headerGeneration)); err != nil {
+		return c, err
+	}
 	if !s.drain.enter() {
 		return c, ending()
 	}
 	return c, nil
+}
+
+// generations reads which generations of sessions a caller believes in.
+func (s *Server) generations(values []string) (fabric.Generations, error) {
+	if len(values) == 0 {
+		return nil, nil
+	}
+	var v faults
+	if len(values) > maxGenerations {
+		v.invalid(headerGeneration, "%d sessions: want at most %d", len(values), maxGenerations)
+		return nil, v.err()
+	}
+	all := fabric.Generations{}
+	for _, value := range values {
+		name, text, _ := strings.Cut(value, "=")
+		n, err := strconv.ParseUint(text, 10, 64)
+		if err != nil || n == 0 || !isName(name, "nodes", "sessions") {
+			v.invalid(headerGeneration, "%q: want nodes/{node}/sessions/{session}=N, N the session's generation", clip(value, maxText))
+			continue
+		}
+		all[s.canonical(name)] = n
+	}
+	return all, v.err()
 }
 
 // withDeadline gives a call an end that has none. A wait for completions takes

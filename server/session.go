@@ -2,10 +2,13 @@ package server
 
 import (
 	"context"
+	"errors"
+	"io"
 	"slices"
 	"strconv"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/emptypb"
 
@@ -37,7 +40,7 @@ func (s sessionService) CreateSession(ctx context.Context, r *pb.CreateSessionRe
 		v.required("session", "want the session that is asked for; {} asks for all defaults")
 	}
 	ask := fabric.CreateSession{Create: create(r.Parent, r.SessionId, r.RequestId, in.GetLabels(), r.ValidateOnly),
-		Devices: in.GetDevices(), TTL: v.duration("session.ttl", in.GetTtl())}
+		Devices: in.GetDevices(), TTL: v.duration("session.ttl", in.GetTtl()), Process: processOf(in.GetProcess())}
 	if in.GetTtl() != nil && ask.TTL == 0 && !v.has("session.ttl") {
 		v.invalid("session.ttl", "0s: want 1 s to 24 h")
 	}
@@ -99,7 +102,7 @@ func (s sessionService) UpdateSession(ctx context.Context, r *pb.UpdateSessionRe
 		v.required("session", "want the session's name and the fields to change")
 	}
 	ask := fabric.UpdateSession{Update: fabric.Update{Name: in.GetName(), ETag: in.GetEtag(), ValidateOnly: r.ValidateOnly}}
-	change := v.mask(r.GetUpdateMask().GetPaths(), in.ProtoReflect(), []string{"labels", "ttl"}, []string{"partition", "devices", "mode"})
+	change := v.mask(r.GetUpdateMask().GetPaths(), in.ProtoReflect(), []string{"labels", "ttl"}, []string{"partition", "devices", "mode", "process"})
 	if change["labels"] {
 		ask.Labels, ask.SetLabels = in.GetLabels(), true
 	}
@@ -114,7 +117,7 @@ func (s sessionService) UpdateSession(ctx context.Context, r *pb.UpdateSessionRe
 	}
 	out, err := attempt(v, updatePath("session"), &ask.ValidateOnly, func() (fabric.Session, error) {
 		c := caller(ctx)
-		if change["partition"] || change["devices"] || change["mode"] {
+		if change["partition"] || change["devices"] || change["mode"] || change["process"] {
 			now, err := s.fabric.GetSession(ctx, c, ask.Name)
 			if err == nil {
 				err = s.sameFixed(change, in, sessionToProto(&now))
@@ -142,6 +145,9 @@ func (s *Server) sameFixed(change map[string]bool, in, now *pb.Session) error {
 	if change["mode"] && in.Mode != now.Mode {
 		v.invalid("mode", fixed)
 	}
+	if change["process"] && in.GetProcess().GetPid() != now.GetProcess().GetPid() {
+		v.invalid("process", "is fixed until the session is resumed")
+	}
 	asked := slices.Clone(in.Devices)
 	for i := range asked {
 		asked[i] = s.canonical(asked[i])
@@ -163,4 +169,42 @@ func (s sessionService) KeepAliveSession(ctx context.Context, r *pb.KeepAliveSes
 
 func (s sessionService) DeleteSession(ctx context.Context, r *pb.DeleteSessionRequest) (*emptypb.Empty, error) {
 	return empty(s.fabric.CloseSession(ctx, caller(ctx), fabric.CloseSession{Delete: fabric.Delete{Name: r.Name, ETag: r.Etag, ValidateOnly: r.ValidateOnly}}))
+}
+
+// KeepAliveSessions answers each keep-alive in its order. A refusal is an answer.
+func (s sessionService) KeepAliveSessions(stream grpc.BidiStreamingServer[pb.KeepAliveSessionsRequest, pb.KeepAliveSessionsResponse]) error {
+	ctx := stream.Context()
+	for {
+		r, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		reply := &pb.KeepAliveSessionsResponse{Name: r.GetName()}
+		out, err := s.fabric.KeepAlive(ctx, caller(ctx), fabric.KeepAlive{Name: r.GetName(), Generation: r.GetGeneration()})
+		if err != nil {
+			reply.Result = &pb.KeepAliveSessionsResponse_Error{Error: refusal(err).Proto()}
+		} else {
+			reply.Result = &pb.KeepAliveSessionsResponse_ExpireTime{ExpireTime: timeOf(out.ExpireTime)}
+		}
+		if err := stream.Send(reply); err != nil {
+			return err
+		}
+	}
+}
+
+func (s sessionService) ResumeSession(ctx context.Context, r *pb.ResumeSessionRequest) (*pb.Session, error) {
+	out, err := s.fabric.ResumeSession(ctx, caller(ctx), fabric.ResumeSession{Name: r.Name, Generation: r.Generation,
+		Process: processOf(r.GetProcess()), ValidateOnly: r.ValidateOnly})
+	if err != nil {
+		return nil, err
+	}
+	return sessionToProto(&out), nil
+}
+
+func (s sessionService) ReleaseSession(ctx context.Context, r *pb.ReleaseSessionRequest) (*emptypb.Empty, error) {
+	return empty(s.fabric.ReleaseSession(ctx, caller(ctx), fabric.ReleaseSession{
+		Delete: fabric.Delete{Name: r.Name, ETag: r.Etag, ValidateOnly: r.ValidateOnly}, Why: r.GetReason()}))
 }

@@ -93,7 +93,7 @@ var (
 
 var replies = map[string]proto.Message{
 	"GetNode": aNode, "GetTopology": aTopology, "GetDevice": aDevice, "GetPort": aPort, "UpdatePort": aPort,
-	"CreateSession": aSession, "GetSession": aSession, "KeepAliveSession": aSession,
+	"CreateSession": aSession, "GetSession": aSession, "KeepAliveSession": aSession, "ResumeSession": aSession, "ReleaseSession": &emptypb.Empty{},
 	"CreateProtectionDomain": aPD, "GetProtectionDomain": aPD, "CreateBuffer": aBuffer, "GetBuffer": aBuffer,
 	"CreateMemoryRegion": aRegion, "GetMemoryRegion": aRegion, "CreateQueuePair": aQueuePair, "GetQueuePair": aQueuePair,
 	"ConnectQueuePair": aQueuePair, "ModifyQueuePair": aQueuePair,

@@ -8,6 +8,7 @@ package accelfabv1
 
 import (
 	_ "google.golang.org/genproto/googleapis/api/annotations"
+	status "google.golang.org/genproto/googleapis/rpc/status"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
@@ -80,7 +81,7 @@ func (x Session_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Session_State.Descriptor instead.
 func (Session_State) EnumDescriptor() ([]byte, []int) {
-	return file_accelfab_v1_session_proto_rawDescGZIP(), []int{7, 0}
+	return file_accelfab_v1_session_proto_rawDescGZIP(), []int{11, 0}
 }
 
 // How a session holds its devices.
@@ -133,7 +134,7 @@ func (x Session_Mode) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Session_Mode.Descriptor instead.
 func (Session_Mode) EnumDescriptor() ([]byte, []int) {
-	return file_accelfab_v1_session_proto_rawDescGZIP(), []int{7, 1}
+	return file_accelfab_v1_session_proto_rawDescGZIP(), []int{11, 1}
 }
 
 // Request of CreateSession.
@@ -530,6 +531,306 @@ func (x *KeepAliveSessionRequest) GetValidateOnly() bool {
 	return false
 }
 
+// Request on the stream of KeepAliveSessions.
+type KeepAliveSessionsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// `nodes/{node}/sessions/{session}`.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// As in KeepAliveSessionRequest.
+	Generation    uint64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeepAliveSessionsRequest) Reset() {
+	*x = KeepAliveSessionsRequest{}
+	mi := &file_accelfab_v1_session_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeepAliveSessionsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeepAliveSessionsRequest) ProtoMessage() {}
+
+func (x *KeepAliveSessionsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_accelfab_v1_session_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeepAliveSessionsRequest.ProtoReflect.Descriptor instead.
+func (*KeepAliveSessionsRequest) Descriptor() ([]byte, []int) {
+	return file_accelfab_v1_session_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *KeepAliveSessionsRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *KeepAliveSessionsRequest) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+// Reply on the stream of KeepAliveSessions.
+type KeepAliveSessionsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The name that the request gave.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Exactly one.
+	//
+	// Types that are valid to be assigned to Result:
+	//
+	//	*KeepAliveSessionsResponse_ExpireTime
+	//	*KeepAliveSessionsResponse_Error
+	Result        isKeepAliveSessionsResponse_Result `protobuf_oneof:"result"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeepAliveSessionsResponse) Reset() {
+	*x = KeepAliveSessionsResponse{}
+	mi := &file_accelfab_v1_session_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeepAliveSessionsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeepAliveSessionsResponse) ProtoMessage() {}
+
+func (x *KeepAliveSessionsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_accelfab_v1_session_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeepAliveSessionsResponse.ProtoReflect.Descriptor instead.
+func (*KeepAliveSessionsResponse) Descriptor() ([]byte, []int) {
+	return file_accelfab_v1_session_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *KeepAliveSessionsResponse) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *KeepAliveSessionsResponse) GetResult() isKeepAliveSessionsResponse_Result {
+	if x != nil {
+		return x.Result
+	}
+	return nil
+}
+
+func (x *KeepAliveSessionsResponse) GetExpireTime() *timestamppb.Timestamp {
+	if x != nil {
+		if x, ok := x.Result.(*KeepAliveSessionsResponse_ExpireTime); ok {
+			return x.ExpireTime
+		}
+	}
+	return nil
+}
+
+func (x *KeepAliveSessionsResponse) GetError() *status.Status {
+	if x != nil {
+		if x, ok := x.Result.(*KeepAliveSessionsResponse_Error); ok {
+			return x.Error
+		}
+	}
+	return nil
+}
+
+type isKeepAliveSessionsResponse_Result interface {
+	isKeepAliveSessionsResponse_Result()
+}
+
+type KeepAliveSessionsResponse_ExpireTime struct {
+	// When the session expires unless it is kept alive before.
+	ExpireTime *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=expire_time,json=expireTime,proto3,oneof"`
+}
+
+type KeepAliveSessionsResponse_Error struct {
+	// Why it was refused: the status that KeepAliveSession would have ended with.
+	Error *status.Status `protobuf:"bytes,3,opt,name=error,proto3,oneof"`
+}
+
+func (*KeepAliveSessionsResponse_ExpireTime) isKeepAliveSessionsResponse_Result() {}
+
+func (*KeepAliveSessionsResponse_Error) isKeepAliveSessionsResponse_Result() {}
+
+// Request of ResumeSession.
+type ResumeSessionRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// `nodes/{node}/sessions/{session}`.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// The generation that the caller believes in. Refused with GENERATION_STALE if the session has another, so
+	// that of two who take it over at a time one does. 0 asks for no check.
+	Generation uint64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	// The process that the session dies with from now on; none if it is not set.
+	Process *Session_Process `protobuf:"bytes,3,opt,name=process,proto3" json:"process,omitempty"`
+	// Check everything and change nothing: the reply, or the error, is the one that the call would have had,
+	// as far as it can be told without the device.
+	ValidateOnly  bool `protobuf:"varint,4,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResumeSessionRequest) Reset() {
+	*x = ResumeSessionRequest{}
+	mi := &file_accelfab_v1_session_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResumeSessionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResumeSessionRequest) ProtoMessage() {}
+
+func (x *ResumeSessionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_accelfab_v1_session_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResumeSessionRequest.ProtoReflect.Descriptor instead.
+func (*ResumeSessionRequest) Descriptor() ([]byte, []int) {
+	return file_accelfab_v1_session_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *ResumeSessionRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ResumeSessionRequest) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *ResumeSessionRequest) GetProcess() *Session_Process {
+	if x != nil {
+		return x.Process
+	}
+	return nil
+}
+
+func (x *ResumeSessionRequest) GetValidateOnly() bool {
+	if x != nil {
+		return x.ValidateOnly
+	}
+	return false
+}
+
+// Request of ReleaseSession.
+type ReleaseSessionRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// `nodes/{node}/sessions/{session}`.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Why, for the journal and for the owner: 1 to 256 bytes of UTF-8, in one line.
+	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Refuse with ETAG_MISMATCH (ABORTED) if the session's etag is another. Empty asks for no check.
+	Etag string `protobuf:"bytes,3,opt,name=etag,proto3" json:"etag,omitempty"`
+	// Check everything and change nothing: the reply, or the error, is the one that the call would have had,
+	// as far as it can be told without the device.
+	ValidateOnly  bool `protobuf:"varint,4,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReleaseSessionRequest) Reset() {
+	*x = ReleaseSessionRequest{}
+	mi := &file_accelfab_v1_session_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReleaseSessionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReleaseSessionRequest) ProtoMessage() {}
+
+func (x *ReleaseSessionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_accelfab_v1_session_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReleaseSessionRequest.ProtoReflect.Descriptor instead.
+func (*ReleaseSessionRequest) Descriptor() ([]byte, []int) {
+	return file_accelfab_v1_session_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *ReleaseSessionRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ReleaseSessionRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *ReleaseSessionRequest) GetEtag() string {
+	if x != nil {
+		return x.Etag
+	}
+	return ""
+}
+
+func (x *ReleaseSessionRequest) GetValidateOnly() bool {
+	if x != nil {
+		return x.ValidateOnly
+	}
+	return false
+}
+
 // Request of DeleteSession.
 type DeleteSessionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -546,7 +847,7 @@ type DeleteSessionRequest struct {
 
 func (x *DeleteSessionRequest) Reset() {
 	*x = DeleteSessionRequest{}
-	mi := &file_accelfab_v1_session_proto_msgTypes[6]
+	mi := &file_accelfab_v1_session_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -558,7 +859,7 @@ func (x *DeleteSessionRequest) String() string {
 func (*DeleteSessionRequest) ProtoMessage() {}
 
 func (x *DeleteSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_accelfab_v1_session_proto_msgTypes[6]
+	mi := &file_accelfab_v1_session_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -571,7 +872,7 @@ func (x *DeleteSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSessionRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSessionRequest) Descriptor() ([]byte, []int) {
-	return file_accelfab_v1_session_proto_rawDescGZIP(), []int{6}
+	return file_accelfab_v1_session_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *DeleteSessionRequest) GetName() string {
@@ -638,14 +939,16 @@ type Session struct {
 	// What it owns.
 	Usage *Session_Usage `protobuf:"bytes,17,opt,name=usage,proto3" json:"usage,omitempty"`
 	// For people: why the session is not as asked and what to do. Empty while reason is.
-	Message       string `protobuf:"bytes,18,opt,name=message,proto3" json:"message,omitempty"`
+	Message string `protobuf:"bytes,18,opt,name=message,proto3" json:"message,omitempty"`
+	// The process that it dies with. Not set: it lives until it is closed or its ttl ends.
+	Process       *Session_Process `protobuf:"bytes,19,opt,name=process,proto3" json:"process,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Session) Reset() {
 	*x = Session{}
-	mi := &file_accelfab_v1_session_proto_msgTypes[7]
+	mi := &file_accelfab_v1_session_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -657,7 +960,7 @@ func (x *Session) String() string {
 func (*Session) ProtoMessage() {}
 
 func (x *Session) ProtoReflect() protoreflect.Message {
-	mi := &file_accelfab_v1_session_proto_msgTypes[7]
+	mi := &file_accelfab_v1_session_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -670,7 +973,7 @@ func (x *Session) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Session.ProtoReflect.Descriptor instead.
 func (*Session) Descriptor() ([]byte, []int) {
-	return file_accelfab_v1_session_proto_rawDescGZIP(), []int{7}
+	return file_accelfab_v1_session_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Session) GetName() string {
@@ -799,6 +1102,13 @@ func (x *Session) GetMessage() string {
 	return ""
 }
 
+func (x *Session) GetProcess() *Session_Process {
+	if x != nil {
+		return x.Process
+	}
+	return nil
+}
+
 // Who opened a session, as the server saw it on the connection.
 type Session_Owner struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -810,14 +1120,17 @@ type Session_Owner struct {
 	// Group id of that process.
 	Gid uint32 `protobuf:"varint,3,opt,name=gid,proto3" json:"gid,omitempty"`
 	// Process id of that process; 0 where the caller did not come by a unix socket.
-	Pid           int32 `protobuf:"varint,4,opt,name=pid,proto3" json:"pid,omitempty"`
+	Pid int32 `protobuf:"varint,4,opt,name=pid,proto3" json:"pid,omitempty"`
+	// What that process called itself, with its arguments, when it opened the session or took it over: at most
+	// 128 bytes, for people. Empty where it cannot be told.
+	Command       string `protobuf:"bytes,5,opt,name=command,proto3" json:"command,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Session_Owner) Reset() {
 	*x = Session_Owner{}
-	mi := &file_accelfab_v1_session_proto_msgTypes[8]
+	mi := &file_accelfab_v1_session_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -829,7 +1142,7 @@ func (x *Session_Owner) String() string {
 func (*Session_Owner) ProtoMessage() {}
 
 func (x *Session_Owner) ProtoReflect() protoreflect.Message {
-	mi := &file_accelfab_v1_session_proto_msgTypes[8]
+	mi := &file_accelfab_v1_session_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -842,7 +1155,7 @@ func (x *Session_Owner) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Session_Owner.ProtoReflect.Descriptor instead.
 func (*Session_Owner) Descriptor() ([]byte, []int) {
-	return file_accelfab_v1_session_proto_rawDescGZIP(), []int{7, 0}
+	return file_accelfab_v1_session_proto_rawDescGZIP(), []int{11, 0}
 }
 
 func (x *Session_Owner) GetIdentity() string {
@@ -873,6 +1186,70 @@ func (x *Session_Owner) GetPid() int32 {
 	return 0
 }
 
+func (x *Session_Owner) GetCommand() string {
+	if x != nil {
+		return x.Command
+	}
+	return ""
+}
+
+// A process that a session dies with. It is known by its start time as well, so that no other gets its
+// place; after a restart of the daemon too.
+type Session_Process struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its id, as the daemon sees it. 0 means the caller's own process. Another must be of the caller's user, unless
+	// the caller is an operator. Only a caller on the unix socket can ask for it.
+	Pid int32 `protobuf:"varint,1,opt,name=pid,proto3" json:"pid,omitempty"`
+	// What it calls itself, with its arguments, at most 128 bytes.
+	Command       string `protobuf:"bytes,2,opt,name=command,proto3" json:"command,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Session_Process) Reset() {
+	*x = Session_Process{}
+	mi := &file_accelfab_v1_session_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Session_Process) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Session_Process) ProtoMessage() {}
+
+func (x *Session_Process) ProtoReflect() protoreflect.Message {
+	mi := &file_accelfab_v1_session_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Session_Process.ProtoReflect.Descriptor instead.
+func (*Session_Process) Descriptor() ([]byte, []int) {
+	return file_accelfab_v1_session_proto_rawDescGZIP(), []int{11, 1}
+}
+
+func (x *Session_Process) GetPid() int32 {
+	if x != nil {
+		return x.Pid
+	}
+	return 0
+}
+
+func (x *Session_Process) GetCommand() string {
+	if x != nil {
+		return x.Command
+	}
+	return ""
+}
+
 // How many objects a session owns.
 type Session_Usage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -894,7 +1271,7 @@ type Session_Usage struct {
 
 func (x *Session_Usage) Reset() {
 	*x = Session_Usage{}
-	mi := &file_accelfab_v1_session_proto_msgTypes[9]
+	mi := &file_accelfab_v1_session_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -906,7 +1283,7 @@ func (x *Session_Usage) String() string {
 func (*Session_Usage) ProtoMessage() {}
 
 func (x *Session_Usage) ProtoReflect() protoreflect.Message {
-	mi := &file_accelfab_v1_session_proto_msgTypes[9]
+	mi := &file_accelfab_v1_session_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -919,7 +1296,7 @@ func (x *Session_Usage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Session_Usage.ProtoReflect.Descriptor instead.
 func (*Session_Usage) Descriptor() ([]byte, []int) {
-	return file_accelfab_v1_session_proto_rawDescGZIP(), []int{7, 1}
+	return file_accelfab_v1_session_proto_rawDescGZIP(), []int{11, 2}
 }
 
 func (x *Session_Usage) GetProtectionDomains() uint32 {
@@ -968,7 +1345,7 @@ var File_accelfab_v1_session_proto protoreflect.FileDescriptor
 
 const file_accelfab_v1_session_proto_rawDesc = "" +
 	"\n" +
-	"\x19accelfab/v1/session.proto\x12\vaccelfab.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x19google/api/resource.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1bgoogle/protobuf/empty.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xef\x01\n" +
+	"\x19accelfab/v1/session.proto\x12\vaccelfab.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x19google/api/resource.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1bgoogle/protobuf/empty.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\"\xef\x01\n" +
 	"\x14CreateSessionRequest\x120\n" +
 	"\x06parent\x18\x01 \x01(\tB\x18\xe0A\x02\xfaA\x12\x12\x10accelfab/SessionR\x06parent\x12\"\n" +
 	"\n" +
@@ -1000,12 +1377,38 @@ const file_accelfab_v1_session_proto_rawDesc = "" +
 	"\n" +
 	"generation\x18\x02 \x01(\x04B\x03\xe0A\x01R\n" +
 	"generation\x12(\n" +
-	"\rvalidate_only\x18\x03 \x01(\bB\x03\xe0A\x01R\fvalidateOnly\"\x87\x01\n" +
+	"\rvalidate_only\x18\x03 \x01(\bB\x03\xe0A\x01R\fvalidateOnly\"m\n" +
+	"\x18KeepAliveSessionsRequest\x12,\n" +
+	"\x04name\x18\x01 \x01(\tB\x18\xe0A\x02\xfaA\x12\n" +
+	"\x10accelfab/SessionR\x04name\x12#\n" +
+	"\n" +
+	"generation\x18\x02 \x01(\x04B\x03\xe0A\x01R\n" +
+	"generation\"\xa4\x01\n" +
+	"\x19KeepAliveSessionsResponse\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12=\n" +
+	"\vexpire_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampH\x00R\n" +
+	"expireTime\x12*\n" +
+	"\x05error\x18\x03 \x01(\v2\x12.google.rpc.StatusH\x00R\x05errorB\b\n" +
+	"\x06result\"\xd0\x01\n" +
+	"\x14ResumeSessionRequest\x12,\n" +
+	"\x04name\x18\x01 \x01(\tB\x18\xe0A\x02\xfaA\x12\n" +
+	"\x10accelfab/SessionR\x04name\x12#\n" +
+	"\n" +
+	"generation\x18\x02 \x01(\x04B\x03\xe0A\x01R\n" +
+	"generation\x12;\n" +
+	"\aprocess\x18\x03 \x01(\v2\x1c.accelfab.v1.Session.ProcessB\x03\xe0A\x01R\aprocess\x12(\n" +
+	"\rvalidate_only\x18\x04 \x01(\bB\x03\xe0A\x01R\fvalidateOnly\"\xa5\x01\n" +
+	"\x15ReleaseSessionRequest\x12,\n" +
+	"\x04name\x18\x01 \x01(\tB\x18\xe0A\x02\xfaA\x12\n" +
+	"\x10accelfab/SessionR\x04name\x12\x1b\n" +
+	"\x06reason\x18\x02 \x01(\tB\x03\xe0A\x02R\x06reason\x12\x17\n" +
+	"\x04etag\x18\x03 \x01(\tB\x03\xe0A\x01R\x04etag\x12(\n" +
+	"\rvalidate_only\x18\x04 \x01(\bB\x03\xe0A\x01R\fvalidateOnly\"\x87\x01\n" +
 	"\x14DeleteSessionRequest\x12,\n" +
 	"\x04name\x18\x01 \x01(\tB\x18\xe0A\x02\xfaA\x12\n" +
 	"\x10accelfab/SessionR\x04name\x12\x17\n" +
 	"\x04etag\x18\x02 \x01(\tB\x03\xe0A\x01R\x04etag\x12(\n" +
-	"\rvalidate_only\x18\x03 \x01(\bB\x03\xe0A\x01R\fvalidateOnly\"\xde\v\n" +
+	"\rvalidate_only\x18\x03 \x01(\bB\x03\xe0A\x01R\fvalidateOnly\"\xff\f\n" +
 	"\aSession\x12\x17\n" +
 	"\x04name\x18\x01 \x01(\tB\x03\xe0A\bR\x04name\x12\x15\n" +
 	"\x03uid\x18\x02 \x01(\tB\x03\xe0A\x03R\x03uid\x12\x17\n" +
@@ -1030,12 +1433,17 @@ const file_accelfab_v1_session_proto_rawDesc = "" +
 	"generation\x18\x10 \x01(\x04B\x03\xe0A\x03R\n" +
 	"generation\x125\n" +
 	"\x05usage\x18\x11 \x01(\v2\x1a.accelfab.v1.Session.UsageB\x03\xe0A\x03R\x05usage\x12\x1d\n" +
-	"\amessage\x18\x12 \x01(\tB\x03\xe0A\x03R\amessage\x1am\n" +
+	"\amessage\x18\x12 \x01(\tB\x03\xe0A\x03R\amessage\x12>\n" +
+	"\aprocess\x18\x13 \x01(\v2\x1c.accelfab.v1.Session.ProcessB\x06\xe0A\x01\xe0A\x05R\aprocess\x1a\x8c\x01\n" +
 	"\x05Owner\x12\x1f\n" +
 	"\bidentity\x18\x01 \x01(\tB\x03\xe0A\x03R\bidentity\x12\x15\n" +
 	"\x03uid\x18\x02 \x01(\rB\x03\xe0A\x03R\x03uid\x12\x15\n" +
 	"\x03gid\x18\x03 \x01(\rB\x03\xe0A\x03R\x03gid\x12\x15\n" +
-	"\x03pid\x18\x04 \x01(\x05B\x03\xe0A\x03R\x03pid\x1a\x80\x02\n" +
+	"\x03pid\x18\x04 \x01(\x05B\x03\xe0A\x03R\x03pid\x12\x1d\n" +
+	"\acommand\x18\x05 \x01(\tB\x03\xe0A\x03R\acommand\x1a?\n" +
+	"\aProcess\x12\x15\n" +
+	"\x03pid\x18\x01 \x01(\x05B\x03\xe0A\x01R\x03pid\x12\x1d\n" +
+	"\acommand\x18\x02 \x01(\tB\x03\xe0A\x03R\acommand\x1a\x80\x02\n" +
 	"\x05Usage\x122\n" +
 	"\x12protection_domains\x18\x01 \x01(\rB\x03\xe0A\x03R\x11protectionDomains\x12\x1d\n" +
 	"\abuffers\x18\x02 \x01(\rB\x03\xe0A\x03R\abuffers\x12*\n" +
@@ -1057,7 +1465,7 @@ const file_accelfab_v1_session_proto_rawDesc = "" +
 	"\x10MODE_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vMODE_SHARED\x10\x01\x12\x12\n" +
 	"\x0eMODE_EXCLUSIVE\x10\x02:I\xeaAF\n" +
-	"\x10accelfab/Session\x12\x1fnodes/{node}/sessions/{session}*\bsessions2\asession2\xec\x05\n" +
+	"\x10accelfab/Session\x12\x1fnodes/{node}/sessions/{session}*\bsessions2\asession2\xd1\b\n" +
 	"\x0eSessionService\x12x\n" +
 	"\rCreateSession\x12!.accelfab.v1.CreateSessionRequest\x1a\x14.accelfab.v1.Session\".\x82\xd3\xe4\x93\x02(:\asession\"\x1d/v1/{parent=nodes/*}/sessions\x12i\n" +
 	"\n" +
@@ -1065,7 +1473,10 @@ const file_accelfab_v1_session_proto_rawDesc = "" +
 	"\fListSessions\x12 .accelfab.v1.ListSessionsRequest\x1a!.accelfab.v1.ListSessionsResponse\"%\x82\xd3\xe4\x93\x02\x1f\x12\x1d/v1/{parent=nodes/*}/sessions\x12q\n" +
 	"\rDeleteSession\x12!.accelfab.v1.DeleteSessionRequest\x1a\x16.google.protobuf.Empty\"%\x82\xd3\xe4\x93\x02\x1f*\x1d/v1/{name=nodes/*/sessions/*}\x12\x80\x01\n" +
 	"\rUpdateSession\x12!.accelfab.v1.UpdateSessionRequest\x1a\x14.accelfab.v1.Session\"6\x82\xd3\xe4\x93\x020:\asession2%/v1/{session.name=nodes/*/sessions/*}\x12\x82\x01\n" +
-	"\x10KeepAliveSession\x12$.accelfab.v1.KeepAliveSessionRequest\x1a\x14.accelfab.v1.Session\"2\x82\xd3\xe4\x93\x02,:\x01*\"'/v1/{name=nodes/*/sessions/*}:keepAliveB;Z9github.com/accelfab/accelfab/proto/accelfab/v1;accelfabv1b\x06proto3"
+	"\x10KeepAliveSession\x12$.accelfab.v1.KeepAliveSessionRequest\x1a\x14.accelfab.v1.Session\"2\x82\xd3\xe4\x93\x02,:\x01*\"'/v1/{name=nodes/*/sessions/*}:keepAlive\x12h\n" +
+	"\x11KeepAliveSessions\x12%.accelfab.v1.KeepAliveSessionsRequest\x1a&.accelfab.v1.KeepAliveSessionsResponse\"\x00(\x010\x01\x12y\n" +
+	"\rResumeSession\x12!.accelfab.v1.ResumeSessionRequest\x1a\x14.accelfab.v1.Session\"/\x82\xd3\xe4\x93\x02):\x01*\"$/v1/{name=nodes/*/sessions/*}:resume\x12~\n" +
+	"\x0eReleaseSession\x12\".accelfab.v1.ReleaseSessionRequest\x1a\x16.google.protobuf.Empty\"0\x82\xd3\xe4\x93\x02*:\x01*\"%/v1/{name=nodes/*/sessions/*}:releaseB;Z9github.com/accelfab/accelfab/proto/accelfab/v1;accelfabv1b\x06proto3"
 
 var (
 	file_accelfab_v1_session_proto_rawDescOnce sync.Once
@@ -1080,57 +1491,73 @@ func file_accelfab_v1_session_proto_rawDescGZIP() []byte {
 }
 
 var file_accelfab_v1_session_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_accelfab_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_accelfab_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_accelfab_v1_session_proto_goTypes = []any{
-	(Session_State)(0),              // 0: accelfab.v1.Session.State
-	(Session_Mode)(0),               // 1: accelfab.v1.Session.Mode
-	(*CreateSessionRequest)(nil),    // 2: accelfab.v1.CreateSessionRequest
-	(*GetSessionRequest)(nil),       // 3: accelfab.v1.GetSessionRequest
-	(*ListSessionsRequest)(nil),     // 4: accelfab.v1.ListSessionsRequest
-	(*ListSessionsResponse)(nil),    // 5: accelfab.v1.ListSessionsResponse
-	(*UpdateSessionRequest)(nil),    // 6: accelfab.v1.UpdateSessionRequest
-	(*KeepAliveSessionRequest)(nil), // 7: accelfab.v1.KeepAliveSessionRequest
-	(*DeleteSessionRequest)(nil),    // 8: accelfab.v1.DeleteSessionRequest
-	(*Session)(nil),                 // 9: accelfab.v1.Session
-	(*Session_Owner)(nil),           // 10: accelfab.v1.Session.Owner
-	(*Session_Usage)(nil),           // 11: accelfab.v1.Session.Usage
-	nil,                             // 12: accelfab.v1.Session.LabelsEntry
-	(*fieldmaskpb.FieldMask)(nil),   // 13: google.protobuf.FieldMask
-	(*timestamppb.Timestamp)(nil),   // 14: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),     // 15: google.protobuf.Duration
-	(*emptypb.Empty)(nil),           // 16: google.protobuf.Empty
+	(Session_State)(0),                // 0: accelfab.v1.Session.State
+	(Session_Mode)(0),                 // 1: accelfab.v1.Session.Mode
+	(*CreateSessionRequest)(nil),      // 2: accelfab.v1.CreateSessionRequest
+	(*GetSessionRequest)(nil),         // 3: accelfab.v1.GetSessionRequest
+	(*ListSessionsRequest)(nil),       // 4: accelfab.v1.ListSessionsRequest
+	(*ListSessionsResponse)(nil),      // 5: accelfab.v1.ListSessionsResponse
+	(*UpdateSessionRequest)(nil),      // 6: accelfab.v1.UpdateSessionRequest
+	(*KeepAliveSessionRequest)(nil),   // 7: accelfab.v1.KeepAliveSessionRequest
+	(*KeepAliveSessionsRequest)(nil),  // 8: accelfab.v1.KeepAliveSessionsRequest
+	(*KeepAliveSessionsResponse)(nil), // 9: accelfab.v1.KeepAliveSessionsResponse
+	(*ResumeSessionRequest)(nil),      // 10: accelfab.v1.ResumeSessionRequest
+	(*ReleaseSessionRequest)(nil),     // 11: accelfab.v1.ReleaseSessionRequest
+	(*DeleteSessionRequest)(nil),      // 12: accelfab.v1.DeleteSessionRequest
+	(*Session)(nil),                   // 13: accelfab.v1.Session
+	(*Session_Owner)(nil),             // 14: accelfab.v1.Session.Owner
+	(*Session_Process)(nil),           // 15: accelfab.v1.Session.Process
+	(*Session_Usage)(nil),             // 16: accelfab.v1.Session.Usage
+	nil,                               // 17: accelfab.v1.Session.LabelsEntry
+	(*fieldmaskpb.FieldMask)(nil),     // 18: google.protobuf.FieldMask
+	(*timestamppb.Timestamp)(nil),     // 19: google.protobuf.Timestamp
+	(*status.Status)(nil),             // 20: google.rpc.Status
+	(*durationpb.Duration)(nil),       // 21: google.protobuf.Duration
+	(*emptypb.Empty)(nil),             // 22: google.protobuf.Empty
 }
 var file_accelfab_v1_session_proto_depIdxs = []int32{
-	9,  // 0: accelfab.v1.CreateSessionRequest.session:type_name -> accelfab.v1.Session
-	9,  // 1: accelfab.v1.ListSessionsResponse.sessions:type_name -> accelfab.v1.Session
-	9,  // 2: accelfab.v1.UpdateSessionRequest.session:type_name -> accelfab.v1.Session
-	13, // 3: accelfab.v1.UpdateSessionRequest.update_mask:type_name -> google.protobuf.FieldMask
-	14, // 4: accelfab.v1.Session.create_time:type_name -> google.protobuf.Timestamp
-	12, // 5: accelfab.v1.Session.labels:type_name -> accelfab.v1.Session.LabelsEntry
-	0,  // 6: accelfab.v1.Session.state:type_name -> accelfab.v1.Session.State
-	10, // 7: accelfab.v1.Session.owner:type_name -> accelfab.v1.Session.Owner
-	1,  // 8: accelfab.v1.Session.mode:type_name -> accelfab.v1.Session.Mode
-	15, // 9: accelfab.v1.Session.ttl:type_name -> google.protobuf.Duration
-	14, // 10: accelfab.v1.Session.expire_time:type_name -> google.protobuf.Timestamp
-	14, // 11: accelfab.v1.Session.last_seen_time:type_name -> google.protobuf.Timestamp
-	11, // 12: accelfab.v1.Session.usage:type_name -> accelfab.v1.Session.Usage
-	2,  // 13: accelfab.v1.SessionService.CreateSession:input_type -> accelfab.v1.CreateSessionRequest
-	3,  // 14: accelfab.v1.SessionService.GetSession:input_type -> accelfab.v1.GetSessionRequest
-	4,  // 15: accelfab.v1.SessionService.ListSessions:input_type -> accelfab.v1.ListSessionsRequest
-	8,  // 16: accelfab.v1.SessionService.DeleteSession:input_type -> accelfab.v1.DeleteSessionRequest
-	6,  // 17: accelfab.v1.SessionService.UpdateSession:input_type -> accelfab.v1.UpdateSessionRequest
-	7,  // 18: accelfab.v1.SessionService.KeepAliveSession:input_type -> accelfab.v1.KeepAliveSessionRequest
-	9,  // 19: accelfab.v1.SessionService.CreateSession:output_type -> accelfab.v1.Session
-	9,  // 20: accelfab.v1.SessionService.GetSession:output_type -> accelfab.v1.Session
-	5,  // 21: accelfab.v1.SessionService.ListSessions:output_type -> accelfab.v1.ListSessionsResponse
-	16, // 22: accelfab.v1.SessionService.DeleteSession:output_type -> google.protobuf.Empty
-	9,  // 23: accelfab.v1.SessionService.UpdateSession:output_type -> accelfab.v1.Session
-	9,  // 24: accelfab.v1.SessionService.KeepAliveSession:output_type -> accelfab.v1.Session
-	19, // [19:25] is the sub-list for method output_type
-	13, // [13:19] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	13, // 0: accelfab.v1.CreateSessionRequest.session:type_name -> accelfab.v1.Session
+	13, // 1: accelfab.v1.ListSessionsResponse.sessions:type_name -> accelfab.v1.Session
+	13, // 2: accelfab.v1.UpdateSessionRequest.session:type_name -> accelfab.v1.Session
+	18, // 3: accelfab.v1.UpdateSessionRequest.update_mask:type_name -> google.protobuf.FieldMask
+	19, // 4: accelfab.v1.KeepAliveSessionsResponse.expire_time:type_name -> google.protobuf.Timestamp
+	20, // 5: accelfab.v1.KeepAliveSessionsResponse.error:type_name -> google.rpc.Status
+	15, // 6: accelfab.v1.ResumeSessionRequest.process:type_name -> accelfab.v1.Session.Process
+	19, // 7: accelfab.v1.Session.create_time:type_name -> google.protobuf.Timestamp
+	17, // 8: accelfab.v1.Session.labels:type_name -> accelfab.v1.Session.LabelsEntry
+	0,  // 9: accelfab.v1.Session.state:type_name -> accelfab.v1.Session.State
+	14, // 10: accelfab.v1.Session.owner:type_name -> accelfab.v1.Session.Owner
+	1,  // 11: accelfab.v1.Session.mode:type_name -> accelfab.v1.Session.Mode
+	21, // 12: accelfab.v1.Session.ttl:type_name -> google.protobuf.Duration
+	19, // 13: accelfab.v1.Session.expire_time:type_name -> google.protobuf.Timestamp
+	19, // 14: accelfab.v1.Session.last_seen_time:type_name -> google.protobuf.Timestamp
+	16, // 15: accelfab.v1.Session.usage:type_name -> accelfab.v1.Session.Usage
+	15, // 16: accelfab.v1.Session.process:type_name -> accelfab.v1.Session.Process
+	2,  // 17: accelfab.v1.SessionService.CreateSession:input_type -> accelfab.v1.CreateSessionRequest
+	3,  // 18: accelfab.v1.SessionService.GetSession:input_type -> accelfab.v1.GetSessionRequest
+	4,  // 19: accelfab.v1.SessionService.ListSessions:input_type -> accelfab.v1.ListSessionsRequest
+	12, // 20: accelfab.v1.SessionService.DeleteSession:input_type -> accelfab.v1.DeleteSessionRequest
+	6,  // 21: accelfab.v1.SessionService.UpdateSession:input_type -> accelfab.v1.UpdateSessionRequest
+	7,  // 22: accelfab.v1.SessionService.KeepAliveSession:input_type -> accelfab.v1.KeepAliveSessionRequest
+	8,  // 23: accelfab.v1.SessionService.KeepAliveSessions:input_type -> accelfab.v1.KeepAliveSessionsRequest
+	10, // 24: accelfab.v1.SessionService.ResumeSession:input_type -> accelfab.v1.ResumeSessionRequest
+	11, // 25: accelfab.v1.SessionService.ReleaseSession:input_type -> accelfab.v1.ReleaseSessionRequest
+	13, // 26: accelfab.v1.SessionService.CreateSession:output_type -> accelfab.v1.Session
+	13, // 27: accelfab.v1.SessionService.GetSession:output_type -> accelfab.v1.Session
+	5,  // 28: accelfab.v1.SessionService.ListSessions:output_type -> accelfab.v1.ListSessionsResponse
+	22, // 29: accelfab.v1.SessionService.DeleteSession:output_type -> google.protobuf.Empty
+	13, // 30: accelfab.v1.SessionService.UpdateSession:output_type -> accelfab.v1.Session
+	13, // 31: accelfab.v1.SessionService.KeepAliveSession:output_type -> accelfab.v1.Session
+	9,  // 32: accelfab.v1.SessionService.KeepAliveSessions:output_type -> accelfab.v1.KeepAliveSessionsResponse
+	13, // 33: accelfab.v1.SessionService.ResumeSession:output_type -> accelfab.v1.Session
+	22, // 34: accelfab.v1.SessionService.ReleaseSession:output_type -> google.protobuf.Empty
+	26, // [26:35] is the sub-list for method output_type
+	17, // [17:26] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_accelfab_v1_session_proto_init() }
@@ -1138,13 +1565,17 @@ func file_accelfab_v1_session_proto_init() {
 	if File_accelfab_v1_session_proto != nil {
 		return
 	}
+	file_accelfab_v1_session_proto_msgTypes[7].OneofWrappers = []any{
+		(*KeepAliveSessionsResponse_ExpireTime)(nil),
+		(*KeepAliveSessionsResponse_Error)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_accelfab_v1_session_proto_rawDesc), len(file_accelfab_v1_session_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   11,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

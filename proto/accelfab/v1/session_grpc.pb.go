@@ -20,12 +20,15 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	SessionService_CreateSession_FullMethodName    = "/accelfab.v1.SessionService/CreateSession"
-	SessionService_GetSession_FullMethodName       = "/accelfab.v1.SessionService/GetSession"
-	SessionService_ListSessions_FullMethodName     = "/accelfab.v1.SessionService/ListSessions"
-	SessionService_DeleteSession_FullMethodName    = "/accelfab.v1.SessionService/DeleteSession"
-	SessionService_UpdateSession_FullMethodName    = "/accelfab.v1.SessionService/UpdateSession"
-	SessionService_KeepAliveSession_FullMethodName = "/accelfab.v1.SessionService/KeepAliveSession"
+	SessionService_CreateSession_FullMethodName     = "/accelfab.v1.SessionService/CreateSession"
+	SessionService_GetSession_FullMethodName        = "/accelfab.v1.SessionService/GetSession"
+	SessionService_ListSessions_FullMethodName      = "/accelfab.v1.SessionService/ListSessions"
+	SessionService_DeleteSession_FullMethodName     = "/accelfab.v1.SessionService/DeleteSession"
+	SessionService_UpdateSession_FullMethodName     = "/accelfab.v1.SessionService/UpdateSession"
+	SessionService_KeepAliveSession_FullMethodName  = "/accelfab.v1.SessionService/KeepAliveSession"
+	SessionService_KeepAliveSessions_FullMethodName = "/accelfab.v1.SessionService/KeepAliveSessions"
+	SessionService_ResumeSession_FullMethodName     = "/accelfab.v1.SessionService/ResumeSession"
+	SessionService_ReleaseSession_FullMethodName    = "/accelfab.v1.SessionService/ReleaseSession"
 )
 
 // SessionServiceClient is the client API for SessionService service.
@@ -50,6 +53,17 @@ type SessionServiceClient interface {
 	UpdateSession(ctx context.Context, in *UpdateSessionRequest, opts ...grpc.CallOption) (*Session, error)
 	// Says that the owner is still there: the session now expires one ttl from now.
 	KeepAliveSession(ctx context.Context, in *KeepAliveSessionRequest, opts ...grpc.CallOption) (*Session, error)
+	// As KeepAliveSession for any number of sessions, on one stream: a request is one keep-alive, and each is
+	// answered in its order. A refusal is in the reply and ends nothing; nor does the end of the stream.
+	KeepAliveSessions(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[KeepAliveSessionsRequest, KeepAliveSessionsResponse], error)
+	// Takes a session over from another program of the same identity, which may have died or hang: the
+	// generation grows by one, and what comes with the old one is refused with GENERATION_STALE from then on.
+	// The reply comes when no work of the old holder is under way any more. The session then lives with the
+	// process that is asked for, or with none.
+	ResumeSession(ctx context.Context, in *ResumeSessionRequest, opts ...grpc.CallOption) (*Session, error)
+	// Ends anybody's session: an operator's right. The reason is told in the journal, and to the owner who goes
+	// on using the session (SESSION_CLOSED, for an hour). The reply comes as for DeleteSession.
+	ReleaseSession(ctx context.Context, in *ReleaseSessionRequest, opts ...grpc.CallOption) (*emptypb.Empty, error)
 }
 
 type sessionServiceClient struct {
@@ -120,6 +134,39 @@ func (c *sessionServiceClient) KeepAliveSession(ctx context.Context, in *KeepAli
 	return out, nil
 }
 
+func (c *sessionServiceClient) KeepAliveSessions(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[KeepAliveSessionsRequest, KeepAliveSessionsResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &SessionService_ServiceDesc.Streams[0], SessionService_KeepAliveSessions_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[KeepAliveSessionsRequest, KeepAliveSessionsResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type SessionService_KeepAliveSessionsClient = grpc.BidiStreamingClient[KeepAliveSessionsRequest, KeepAliveSessionsResponse]
+
+func (c *sessionServiceClient) ResumeSession(ctx context.Context, in *ResumeSessionRequest, opts ...grpc.CallOption) (*Session, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Session)
+	err := c.cc.Invoke(ctx, SessionService_ResumeSession_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *sessionServiceClient) ReleaseSession(ctx context.Context, in *ReleaseSessionRequest, opts ...grpc.CallOption) (*emptypb.Empty, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(emptypb.Empty)
+	err := c.cc.Invoke(ctx, SessionService_ReleaseSession_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // SessionServiceServer is the server API for SessionService service.
 // All implementations must embed UnimplementedSessionServiceServer
 // for forward compatibility.
@@ -142,6 +189,17 @@ type SessionServiceServer interface {
 	UpdateSession(context.Context, *UpdateSessionRequest) (*Session, error)
 	// Says that the owner is still there: the session now expires one ttl from now.
 	KeepAliveSession(context.Context, *KeepAliveSessionRequest) (*Session, error)
+	// As KeepAliveSession for any number of sessions, on one stream: a request is one keep-alive, and each is
+	// answered in its order. A refusal is in the reply and ends nothing; nor does the end of the stream.
+	KeepAliveSessions(grpc.BidiStreamingServer[KeepAliveSessionsRequest, KeepAliveSessionsResponse]) error
+	// Takes a session over from another program of the same identity, which may have died or hang: the
+	// generation grows by one, and what comes with the old one is refused with GENERATION_STALE from then on.
+	// The reply comes when no work of the old holder is under way any more. The session then lives with the
+	// process that is asked for, or with none.
+	ResumeSession(context.Context, *ResumeSessionRequest) (*Session, error)
+	// Ends anybody's session: an operator's right. The reason is told in the journal, and to the owner who goes
+	// on using the session (SESSION_CLOSED, for an hour). The reply comes as for DeleteSession.
+	ReleaseSession(context.Context, *ReleaseSessionRequest) (*emptypb.Empty, error)
 	mustEmbedUnimplementedSessionServiceServer()
 }
 
@@ -169,6 +227,15 @@ func (UnimplementedSessionServiceServer) UpdateSession(context.Context, *UpdateS
 }
 func (UnimplementedSessionServiceServer) KeepAliveSession(context.Context, *KeepAliveSessionRequest) (*Session, error) {
 	return nil, status.Error(codes.Unimplemented, "method KeepAliveSession not implemented")
+}
+func (UnimplementedSessionServiceServer) KeepAliveSessions(grpc.BidiStreamingServer[KeepAliveSessionsRequest, KeepAliveSessionsResponse]) error {
+	return status.Error(codes.Unimplemented, "method KeepAliveSessions not implemented")
+}
+func (UnimplementedSessionServiceServer) ResumeSession(context.Context, *ResumeSessionRequest) (*Session, error) {
+	return nil, status.Error(codes.Unimplemented, "method ResumeSession not implemented")
+}
+func (UnimplementedSessionServiceServer) ReleaseSession(context.Context, *ReleaseSessionRequest) (*emptypb.Empty, error) {
+	return nil, status.Error(codes.Unimplemented, "method ReleaseSession not implemented")
 }
 func (UnimplementedSessionServiceServer) mustEmbedUnimplementedSessionServiceServer() {}
 func (UnimplementedSessionServiceServer) testEmbeddedByValue()                        {}
@@ -299,6 +366,49 @@ func _SessionService_KeepAliveSession_Handler(srv interface{}, ctx context.Conte
 	return interceptor(ctx, in, info, handler)
 }
 
+func _SessionService_KeepAliveSessions_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(SessionServiceServer).KeepAliveSessions(&grpc.GenericServerStream[KeepAliveSessionsRequest, KeepAliveSessionsResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type SessionService_KeepAliveSessionsServer = grpc.BidiStreamingServer[KeepAliveSessionsRequest, KeepAliveSessionsResponse]
+
+func _SessionService_ResumeSession_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ResumeSessionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SessionServiceServer).ResumeSession(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SessionService_ResumeSession_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SessionServiceServer).ResumeSession(ctx, req.(*ResumeSessionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _SessionService_ReleaseSession_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReleaseSessionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SessionServiceServer).ReleaseSession(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SessionService_ReleaseSession_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SessionServiceServer).ReleaseSession(ctx, req.(*ReleaseSessionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // SessionService_ServiceDesc is the grpc.ServiceDesc for SessionService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -330,7 +440,22 @@ var SessionService_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "KeepAliveSession",
 			Handler:    _SessionService_KeepAliveSession_Handler,
 		},
+		{
+			MethodName: "ResumeSession",
+			Handler:    _SessionService_ResumeSession_Handler,
+		},
+		{
+			MethodName: "ReleaseSession",
+			Handler:    _SessionService_ReleaseSession_Handler,
+		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "KeepAliveSessions",
+			Handler:       _SessionService_KeepAliveSessions_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
+	},
 	Metadata: "accelfab/v1/session.proto",
 }

@@ -1,0 +1,83 @@
+package fabric
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+)
+
+// Generations are the generations of sessions that a caller believes in, by the
+// sessions' names.
+type Generations map[string]uint64
+
+// fence refuses a caller whose belief about the generation of r's session is not
+// true. Fabric.mu is held.
+func (f *Fabric) fence(c Caller, op string, r *record) error {
+	s := r.owner()
+	if len(c.Generations) == 0 || s == nil {
+		return nil
+	}
+	asked, ok := c.Generations[s.name]
+	if have := s.SessionAsk.Generation; ok && asked != have {
+		return stale(op, s, asked, have)
+	}
+	return nil
+}
+
+func stale(op string, s *record, asked, have uint64) *Error {
+	return &Error{Op: op, Name: s.name, Field: "generation", Reason: GenerationStale,
+		Message: fmt.Sprintf("the session has changed hands: its generation is %d, not %d; end what you do with it", have, asked),
+		Details: map[string]string{"asked": fmt.Sprint(asked), "present": fmt.Sprint(have), "session": s.name}}
+}
+
+// underWay counts the work on a session's objects that is not done under the lock.
+type underWay struct {
+	count   atomic.Int64
+	awaited atomic.Bool   // somebody waits for none
+	none    chan struct{} // closed then; Fabric.mu guards it
+}
+
+// enterWork counts work on a session, so that who takes the session over can wait
+// for its end. Fabric.mu is held.
+func (s *record) enterWork() { s.life.work.count.Add(1) }
+
+// leaveWork ends what enterWork began.
+func (f *Fabric) leaveWork(s *record) {
+	w := &s.life.work
+	if w.count.Add(-1) > 0 || !w.awaited.Load() {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if w.none != nil && w.count.Load() == 0 {
+		close(w.none)
+		w.none = nil
+		w.awaited.Store(false)
+	}
+}
+
+// awaitWork waits until no work is under way that was admitted before.
+func (f *Fabric) awaitWork(ctx context.Context, op string, s *record) error {
+	f.mu.Lock()
+	w := &s.life.work
+	if w.none == nil {
+		w.none = make(chan struct{})
+	}
+	none := w.none
+	w.awaited.Store(true)
+	if w.count.Load() == 0 {
+		close(none)
+		w.none = nil
+		w.awaited.Store(false)
+	}
+	f.mu.Unlock()
+	select {
+	case <-none:
+		return nil
+	case <-ctx.Done():
+		return &Error{Op: op, Name: s.name, Reason: Timeout, Err: ctx.Err(),
+			Message: "the session is yours, but work of its old holder is still under way on a device"}
+	case <-f.ctx.Done():
+		return f.closing(op)
+	}
+}
