@@ -21,7 +21,7 @@ import (
 // interceptors to the services as calls from outside do, without a socket or
 // encoding. It has unary calls and server streams, which is what HTTP can ask
 // for. The caller is the one in the context (callerKey); of the metadata only
-// the instance goes along. It is our own because the library for it, grpchan,
+// beliefs go along. It is our own because the library for it, grpchan,
 // links golang/protobuf and protoreflect v1 beside the present ones.
 type channel struct {
 	server   *Server
@@ -46,9 +46,13 @@ func inside(client context.Context, method string) context.Context {
 		ctx = peer.NewContext(ctx, &peer.Peer{AuthInfo: callerInfo{caller: c}})
 	}
 	if md, ok := metadata.FromOutgoingContext(client); ok {
-		if v := md.Get(headerInstance); len(v) > 0 {
-			ctx = metadata.NewIncomingContext(ctx, metadata.MD{headerInstance: v})
+		in := metadata.MD{}
+		for _, h := range beliefs {
+			if v := md.Get(h); len(v) > 0 {
+				in[h] = v
+			}
 		}
+		ctx = metadata.NewIncomingContext(ctx, in)
 	}
 	return grpc.NewContextWithServerTransportStream(ctx, transport(method))
 }

@@ -58,7 +58,7 @@ func (s *Server) gateway() http.Handler {
 			UnmarshalOptions: protojson.UnmarshalOptions{},
 		}}),
 		runtime.WithIncomingHeaderMatcher(func(name string) (string, bool) {
-			for _, h := range []string{headerInstance, headerGeneration} {
+			for _, h := range beliefs {
 				if strings.EqualFold(name, runtime.MetadataHeaderPrefix+h) {
 					return h, true
 				}

@@ -26,6 +26,10 @@ const (
 	headerGeneration = "accelfab-session-generation" // NAME=N, repeatable
 )
 
+// beliefs is the metadata by which a caller says what it believes in, and all that
+// is heard of a request.
+var beliefs = []string{headerInstance, headerGeneration}
+
 // maxGenerations bounds how many sessions one call names the generations of.
 const maxGenerations = 64
 
