@@ -217,6 +217,21 @@ func TestHealthThatComesAndGoes(t *testing.T) {
 	})
 }
 
+// One cause that first degrades and then fails a component is one.
+func TestHealthThatGetsWorseByAndBy(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		for range 2 {
+			for _, s := range []fabric.HealthStatus{fabric.HealthDegraded, fabric.HealthFailed} {
+				w.f.SetFault("hosts/soft", "process", fabric.Fault{Status: s, Reason: fabric.Timeout, Message: "it hangs"})
+				pass(time.Second)
+			}
+			w.f.ClearFault("hosts/soft", "process")
+			w.healthIs("hosts/soft", fabric.HealthOK, "", fabric.HealthOK)
+			pass(time.Second)
+		}
+	})
+}
+
 func TestHealthOfStepsThatFail(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.full()
