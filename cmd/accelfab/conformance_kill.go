@@ -84,10 +84,11 @@ func (t *trial) importerKilled(ctx context.Context) error {
 // newConformanceHolderCmd is the process that is killed.
 func newConformanceHolderCmd(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use:    "holder EXPORT IMPORTER",
-		Short:  "Import an export and hold it until killed",
-		Hidden: true,
-		Args:   cobra.ExactArgs(2),
+		Use:     "holder EXPORT IMPORTER",
+		Short:   "Import an export and hold it until killed",
+		Example: "  accelfab conformance holder soft-0/export1 soft-1",
+		Hidden:  true,
+		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.dial(a.server, func(c *client.Client) error {
 				return hold(cmd.Context(), c, args[0], args[1], cmd.OutOrStdout())

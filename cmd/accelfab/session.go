@@ -68,7 +68,7 @@ func newSessionCreateCmd(a *app) *cobra.Command {
 it alive for its ttl, or with a process if one is named; then all that it owns is
 destroyed.`,
 		Example: `  accelfab session create --id job1 --device soft-0 --device soft-1 --ttl 1h
-  accelfab session create --id job3 --device soft-3 --ttl 24h --with-process $$
+  accelfab session create --id job3 --device soft-3 --ttl 24h --with-process 4711
   accelfab session create --id job2 --device soft-2 --exclusive --label job=4711`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -170,7 +170,7 @@ func newSessionResumeCmd(a *app) *cobra.Command {
 		Short: "Take a session over, so that its old holder can do nothing any more",
 		Long: `Take a session over, so that its old holder can do nothing any more: the generation
 grows, and calls that name the old one are refused.`,
-		Example: "  accelfab session resume job1\n  accelfab session resume job1 --generation 1 --with-process $$",
+		Example: "  accelfab session resume job1\n  accelfab session resume job1 --generation 1 --with-process 4711",
 	}, func(name string) (call[*pb.Session], error) {
 		p, err := process.process()
 		if err != nil {
@@ -194,7 +194,7 @@ func newSessionReleaseCmd(a *app) *cobra.Command {
 		Short: "End anybody's session and destroy everything that it owns (operators)",
 		Long: `End anybody's session and destroy everything that it owns. The reason goes into the
 journal, and to the owner who goes on using the session.`,
-		Example:           `  accelfab session release job1 --reason "the node is drained for a firmware update"`,
+		Example:           `  accelfab session release job1 --reason drained`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: first(sessions.complete(a)),
 		RunE: func(cmd *cobra.Command, args []string) error {

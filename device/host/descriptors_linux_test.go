@@ -43,12 +43,12 @@ func TestDescriptorsThatNobodyTakesAreClosed(t *testing.T) {
 		if err := w.put(descriptorID{1}, end); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(waitingLife - time.Nanosecond)
+		<-time.After(waitingLife - time.Nanosecond)
 		synctest.Wait()
 		if closed() {
 			t.Error("it was closed too soon")
 		}
-		time.Sleep(time.Nanosecond)
+		<-time.After(1 * time.Nanosecond)
 		synctest.Wait()
 		if !closed() || w.take(descriptorID{1}) != nil {
 			t.Error("it waits still")
@@ -57,7 +57,7 @@ func TestDescriptorsThatNobodyTakesAreClosed(t *testing.T) {
 		if err := w.put(descriptorID{2}, taken); err != nil || w.take(descriptorID{2}) != taken {
 			t.Fatal("it is not given")
 		}
-		time.Sleep(2 * waitingLife)
+		<-time.After(2 * waitingLife)
 		synctest.Wait()
 		if takenClosed() {
 			t.Error("one that was taken was closed")
