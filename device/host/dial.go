@@ -13,7 +13,9 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 
 	"github.com/accelfab/accelfab/device"
 	pb "github.com/accelfab/accelfab/proto/accelfab/device/v1"
@@ -290,6 +292,9 @@ func (l *link) connect(ctx context.Context) (*session, error) {
 // greet learns who serves, and whether to use it.
 func (l *link) greet(ctx, watch context.Context, s *session) error {
 	hello, err := s.host.Hello(ctx, &pb.HelloRequest{ProtocolMin: l.speaks.min, ProtocolMax: l.speaks.max, Version: l.Version})
+	if status.Code(err) == codes.Unavailable { // it dies, or ends: its sockets are still there
+		return fmt.Errorf("%w: %s: the greeting failed: %w", errNobody, l.Socket, err)
+	}
 	if err != nil {
 		return fmt.Errorf("%s: the greeting failed: %w", l.Socket, err)
 	}

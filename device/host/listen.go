@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 )
 
 // maxSocketPath is what sockaddr_un holds, without the closing NUL (unix(7)).
@@ -23,6 +24,13 @@ type Sockets struct {
 	descriptors *net.UnixListener
 	lock        *os.File
 }
+
+// A process that was killed holds its files for as long as its last thread needs
+// to end.
+const (
+	dyingLimit = time.Second
+	dyingTick  = 5 * time.Millisecond
+)
 
 // beside gives the file with another ending beside a socket.
 func beside(socket, ending string) string { return strings.TrimSuffix(socket, ".sock") + ending }
@@ -49,6 +57,10 @@ func Listen(path string) (*Sockets, error) {
 		return nil, err
 	}
 	lock, err := lockFile(beside(path, ".lock"))
+	for end := time.Now().Add(dyingLimit); errors.Is(err, errHeld) && time.Now().Before(end); {
+		time.Sleep(dyingTick)
+		lock, err = lockFile(beside(path, ".lock"))
+	}
 	if errors.Is(err, errHeld) {
 		return nil, fmt.Errorf("%s: %w", path, ErrServed)
 	}

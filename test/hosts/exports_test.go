@@ -104,8 +104,24 @@ func descriptors(t *testing.T, pid int) int {
 	return len(list)
 }
 
+// anonymous gives the resident memory of a process that is no file's, in KiB.
+func anonymous(t *testing.T, pid int) (kib int) {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(b)) {
+		if n, err := fmt.Sscanf(line, "RssAnon: %d kB", &kib); n == 1 && err == nil {
+			return kib
+		}
+	}
+	t.Fatal("no RssAnon in /proc/PID/status")
+	return 0
+}
+
 // TestCallsLeaveNothingBehind: rounds of everything that crosses the sockets, with
-// as many descriptors in both processes after as before.
+// as many descriptors in both processes after as before, and no more memory.
 func TestCallsLeaveNothingBehind(t *testing.T) {
 	n := newNode(t, "n", 1<<20, one)
 	ctx, c := t.Context(), n.job.Client
@@ -140,13 +156,23 @@ func TestCallsLeaveNothingBehind(t *testing.T) {
 		}
 	}
 	pids := [2]int{n.d.PID(), n.d.Host("soft").PID}
-	round()
-	var before [2]int
+	for range 300 { // until the heaps have their size
+		round()
+	}
+	var before, memory [2]int
 	for i, pid := range pids {
-		before[i] = descriptors(t, pid)
+		before[i], memory[i] = descriptors(t, pid), anonymous(t, pid)
 	}
 	for range 1000 { // 10,000 calls of the host and more
 		round()
+	}
+	const most = 16 << 10 // KiB, of what the collector leaves for later
+	for i, pid := range pids {
+		after := anonymous(t, pid)
+		t.Logf("process %d: %d KiB, %d before", i, after, memory[i])
+		if i == 1 && after > memory[i]+most {
+			t.Errorf("the host has %d KiB, and had %d before", after, memory[i])
+		}
 	}
 	for i, pid := range pids {
 		until(t, fmt.Sprintf("process %d of %d has %d descriptors", i, pid, before[i]), func() bool { return descriptors(t, pid) <= before[i] })

@@ -3,6 +3,8 @@ package hosts
 import (
 	"context"
 	"crypto/sha256"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -134,7 +136,7 @@ func end(t *testing.T, pid int, signal syscall.Signal) {
 
 // TestTrafficGoesOnWithoutADaemon kills the daemons of both ends, one after the
 // other and at once, while one writes to the other. Nothing is lost, nothing is
-// sent twice, and all that there was is the new daemon's.
+// sent twice, and all that there was is the new daemon's (cases S06, S07, L12).
 func TestTrafficGoesOnWithoutADaemon(t *testing.T) {
 	const size = 1 << 20
 	a, b := newNode(t, "a", size, one), newNode(t, "b", size, one)
@@ -259,20 +261,24 @@ func TestAKilledHostTakesItsOwnDevicesAlone(t *testing.T) {
 	})
 	until(t, "the device is READY", func() bool { return n.device(card).GetState() == pb.Device_STATE_READY })
 	told := 0
-	events, err := n.job.Client.Events.ListEvents(ctx, &pb.ListEventsRequest{Parent: "nodes/local", PageSize: 1000})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range events.GetEvents() {
-		if strings.HasSuffix(e.GetResource(), "/devices/soft-0") && strings.Contains(e.GetMessage(), "1 memory region, 1 buffer: LOST") {
-			told++
+	until(t, "an event tells what was lost", func() bool { // outcomes are recorded after they are seen
+		events, err := n.job.Client.Events.ListEvents(ctx, &pb.ListEventsRequest{Parent: "nodes/local", PageSize: 1000})
+		if err != nil {
+			t.Fatal(err)
 		}
-		if strings.Contains(e.GetResource(), "far-0") && e.GetReason() == "LOST" {
-			t.Errorf("the other host's device: %v", e)
+		told = 0
+		for _, e := range events.GetEvents() {
+			if strings.HasSuffix(e.GetResource(), "/devices/soft-0") && strings.Contains(e.GetMessage(), "1 memory region, 1 buffer: LOST") {
+				told++
+			}
+			if strings.Contains(e.GetResource(), "far-0") && e.GetReason() == "LOST" {
+				t.Errorf("the other host's device: %v", e)
+			}
 		}
-	}
+		return told > 0
+	})
 	if told != 1 {
-		t.Errorf("%d events tell what was lost, want 1: %v", told, events.GetEvents())
+		t.Errorf("%d events tell what was lost, want 1", told)
 	}
 	b, err := n.job.Client.Memory.GetBuffer(ctx, &pb.GetBufferRequest{Name: other.Buffer.GetName()})
 	if err != nil || b.GetState() != pb.Buffer_STATE_READY {
@@ -280,7 +286,7 @@ func TestAKilledHostTakesItsOwnDevicesAlone(t *testing.T) {
 	}
 }
 
-// TestAHostThatHangs stops one of two hosts.
+// TestAHostThatHangs stops one of two hosts (case X07).
 func TestAHostThatHangs(t *testing.T) {
 	n := newNode(t, "n", 1<<20, one, two)
 	hung := n.d.Host("soft")
@@ -319,6 +325,27 @@ func TestAHostThatHangs(t *testing.T) {
 	elsewhere()
 	until(t, "the device is UNAVAILABLE", func() bool { return n.device(card).GetState() == pb.Device_STATE_UNAVAILABLE })
 	elsewhere()
+	if h := n.device(card).GetHealth(); h.GetStatus() != pb.Health_STATUS_FAILED {
+		t.Errorf("health of the device: %v, want FAILED", h)
+	}
+	if h := n.device(far).GetHealth(); h.GetStatus() == pb.Health_STATUS_FAILED {
+		t.Errorf("health of the other device: %v", h)
+	}
+	quick("metrics", func(ctx context.Context) error {
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+n.d.HTTP+"/metrics", nil)
+		if err != nil {
+			return err
+		}
+		got, err := http.DefaultClient.Do(r)
+		if err != nil {
+			return err
+		}
+		defer got.Body.Close()
+		if _, err := io.Copy(io.Discard, got.Body); err != nil || got.StatusCode != http.StatusOK {
+			t.Errorf("metrics beside a host that hangs: %s, %v", got.Status, err)
+		}
+		return nil
+	})
 	// From then on it is said at once.
 	quick("refusal", func(ctx context.Context) error {
 		_, err := n.job.Client.Devices.GetPort(ctx, &pb.GetPortRequest{Name: port})
