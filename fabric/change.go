@@ -218,9 +218,8 @@ func (f *Fabric) keep() {
 		change, tombs := f.compose(entries)
 		f.mu.Unlock()
 		for delay := 10 * time.Millisecond; ; delay = min(2*delay, 10*time.Second) {
-			err := f.commit("reconcile", change)
-			f.setStoreProblem(err)
-			if err == nil {
+			if f.commit("reconcile", change) == nil {
+				f.setStoreProblem(nil)
 				break
 			}
 			if !f.keeperPause(delay) {

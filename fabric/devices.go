@@ -25,15 +25,6 @@ func (f *Fabric) Node() Node {
 	return n
 }
 
-// setStoreProblem notes whether the store can be written.
-func (f *Fabric) setStoreProblem(err error) {
-	if err == nil {
-		f.ClearFault(ComponentStore, "write")
-		return
-	}
-	f.SetFault(ComponentStore, "write", Fault{Status: HealthDegraded, Reason: StoreUnavailable, Message: err.Error()})
-}
-
 func (f *Fabric) viewDevice(c *card) Device {
 	d := Device{Name: c.name, Info: c.info, Condition: c.health, Health: f.health.view(c.name), Usage: c.usage}
 	d.Info.ID = c.id

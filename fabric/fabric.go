@@ -354,10 +354,24 @@ func (f *Fabric) commit(op string, change Change) error {
 	f.commits.add(time.Since(began), err)
 	if err != nil {
 		f.log.Error("store", "op", op, "error", err)
-		return &Error{Op: op, Reason: StoreUnavailable, Message: "the change cannot be recorded; nothing was changed", RetryAfter: time.Second, Err: err}
+		e := &Error{Op: op, Reason: StoreUnavailable, Message: "the change cannot be recorded; nothing was changed", RetryAfter: time.Second, Err: err}
+		if f.ctx.Err() == nil {
+			f.setStoreProblem(e)
+		}
+		return e
 	}
 	f.journal.advance(rev)
 	return nil
+}
+
+// setStoreProblem notes whether the store can be written. That it cannot is itself
+// an entry for the keeper, which tries until it can.
+func (f *Fabric) setStoreProblem(err error) {
+	if err == nil {
+		f.ClearFault(ComponentStore, "write")
+		return
+	}
+	f.SetFault(ComponentStore, "write", Fault{Status: HealthDegraded, Reason: StoreUnavailable, Message: err.Error()})
 }
 
 // put appends a record to a change.

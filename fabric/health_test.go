@@ -305,6 +305,47 @@ func TestHealthOfAStoreThatFails(t *testing.T) {
 	})
 }
 
+// While the disk takes nothing, reads and the clean-up of devices go on and changes
+// are refused; then all that happened is recorded, without being asked to.
+func TestWhileTheStoreTakesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		store := &sick{Store: w.mem}
+		w.f = must(fabric.Open(ctx(), w.config(store)))
+		defer w.close()
+		w.full()
+		must(w.f.CreateSession(ctx(), bob, fabric.CreateSession{Create: fabric.Create{Parent: "nodes/n1", ID: "brief"}, TTL: 5 * time.Second}))
+		store.is.Store(true)
+		_, err := w.f.CreateBuffer(ctx(), alice, fabric.CreateBuffer{Create: fabric.Create{Parent: d0, ID: "no"}, Session: sessionS, Size: 4096})
+		if e := refused(t, err, fabric.StoreUnavailable, ""); !strings.Contains(e.Error(), "no space left") || e.RetryAfter == 0 {
+			t.Errorf("%v, again after %v", e, e.RetryAfter)
+		}
+		pass(time.Second)
+		w.healthIs("store", fabric.HealthDegraded, fabric.StoreUnavailable, fabric.HealthDegraded)
+		must(w.f.GetBuffer(ctx(), alice, d0+"/buffers/b"))
+		refused(t, w.f.CloseSession(ctx(), alice, fabric.CloseSession{Delete: fabric.Delete{Name: sessionS}}), fabric.StoreUnavailable, "")
+		w.onDevice(1, 1, 1, 1)
+		pass(10 * time.Second) // bob's ttl has ended
+		_, err = w.f.KeepAlive(ctx(), bob, fabric.KeepAlive{Name: "nodes/n1/sessions/brief"})
+		refused(t, err, fabric.SessionClosed, "")
+		pass(2 * time.Hour) // and that of alice: her devices are clean
+		w.onDevice(0, 0, 0, 0)
+		store.is.Store(false)
+		pass(time.Minute)
+		w.healthIs("store", fabric.HealthOK, "", fabric.HealthOK)
+		w.told(t, sessionS, "system", fabric.CauseExpired, "not kept alive")
+		if list := must(w.f.ListSessions(ctx(), root, fabric.List{Parent: "nodes/n1"}, nil)); len(list.Items) != 0 {
+			t.Errorf("%+v", list.Items)
+		}
+		w.restart(false)
+		if list := must(w.f.ListSessions(ctx(), root, fabric.List{Parent: "nodes/n1"}, nil)); len(list.Items) != 0 {
+			t.Errorf("after a restart: %+v", list.Items)
+		}
+		_, err = w.f.GetBuffer(ctx(), root, d0+"/buffers/no")
+		refused(t, err, fabric.NotFound, "")
+	})
+}
+
 // What a caller outside of the fabric tells, such as of the process that a
 // device runs in.
 func TestHealthOfAnotherComponent(t *testing.T) {

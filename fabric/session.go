@@ -350,14 +350,7 @@ func (f *Fabric) closeSession(ctx context.Context, op string, c Caller, r Delete
 // take it down.
 func (f *Fabric) endLease(s *record, actor string, cause Reason, message string) error {
 	f.mu.Lock()
-	ev := s.event(EventChanged, actor, cause)
-	ev.Before, ev.After, ev.Message = s.label(), string(StateClosing), message
-	next := s.with(func(n *stored) {
-		n.Deleting, n.Cause = true, cause
-		if cause == CauseReleased {
-			n.Why = message
-		}
-	})
+	next, ev := s.closing(actor, cause, message)
 	f.mu.Unlock()
 	if err := f.commitRecord("CloseSession", s, next, ev); err != nil {
 		return err
@@ -367,6 +360,30 @@ func (f *Fabric) endLease(s *record, actor string, cause Reason, message string)
 	s.stored = next
 	f.takeDown(s)
 	return nil
+}
+
+// endUnrecorded is endLease for a lease whose end is a fact, while the store takes
+// no changes: what it had on devices is taken down now, and the keeper records it
+// when it can. If the daemon ends before, the next grants the session a ttl again.
+func (f *Fabric) endUnrecorded(s *record, actor string, cause Reason, message string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	next, ev := s.closing(actor, cause, message)
+	s.stored = next
+	f.enter(entry{puts: []*record{s}, events: []Event{ev}})
+	f.takeDown(s)
+}
+
+// closing is what is recorded of a session that ends. Fabric.mu is held.
+func (s *record) closing(actor string, cause Reason, message string) (*stored, Event) {
+	ev := s.event(EventChanged, actor, cause)
+	ev.Before, ev.After, ev.Message = s.label(), string(StateClosing), message
+	return s.with(func(n *stored) {
+		n.Deleting, n.Cause = true, cause
+		if cause == CauseReleased {
+			n.Why = message
+		}
+	}), ev
 }
 
 // takeDown hands all that a closing session owns to the workers. What is being
@@ -444,13 +461,12 @@ func (f *Fabric) expire() {
 			if s.life.orphan {
 				cause, why = CauseProcess, s.ProcessAsk.ended()
 			}
-			err := f.endLease(s, system, cause, why)
+			if err := f.endLease(s, system, cause, why); err != nil {
+				f.endUnrecorded(s, system, cause, why)
+			}
 			f.mu.Lock()
 			ch.release()
 			f.mu.Unlock()
-			if err != nil {
-				next = min(next, time.Second)
-			}
 		}
 		timer.Reset(next)
 	}
