@@ -21,8 +21,8 @@ func newLabCmd() *cobra.Command {
 		Short: "Run nodes with software devices on this machine",
 		Long: `Run nodes with software devices on this machine, to try things and to test.
 
-Each node is a daemon of its own, with its own state, sockets and log below the
-lab's directory. The software devices of all nodes reach one another.`,
+Each node is a daemon of its own and a device host beside it, with their own state,
+sockets and logs below the lab's directory. The software devices of all nodes reach one another.`,
 		Example: `  accelfab lab up
   accelfab lab run -- accelfab device list
   accelfab lab down`,
@@ -202,8 +202,8 @@ func newLabDownCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "down",
 		Short: "End a lab and remove what it made",
-		Long: `End a lab: stop its daemons, by SIGKILL if they do not stop in order, and remove
-what the lab made. Where there is no lab there is nothing to do, and the status
+		Long: `End a lab: stop its daemons and their device hosts, by SIGKILL if they do not stop
+in order, and remove what the lab made. Where there is no lab there is nothing to do, and the status
 is 0.`,
 		Example: `  accelfab lab down
   accelfab lab down --dir /tmp/four`,

@@ -15,21 +15,22 @@ const maxLog = 1 << 20
 type boundedLog struct {
 	path string
 	most int64
+	also int // descriptor that stands for the file too: standard error
 
 	mu   sync.Mutex
 	file *os.File
 	size int64
 }
 
-func openBoundedLog(path string, most int64) (*boundedLog, error) {
-	l := &boundedLog{path: path, most: most}
+func openBoundedLog(path string, most int64, also int) (*boundedLog, error) {
+	l := &boundedLog{path: path, most: most, also: also}
 	if err := l.open(); err != nil {
 		return nil, err
 	}
 	return l, nil
 }
 
-// open opens the file and makes it standard error.
+// open opens the file and puts it in the place of the other descriptor.
 func (l *boundedLog) open() error {
 	f, err := os.OpenFile(l.path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
@@ -37,7 +38,7 @@ func (l *boundedLog) open() error {
 	}
 	info, err := f.Stat()
 	if err == nil {
-		err = unix.Dup3(int(f.Fd()), 2, 0)
+		err = unix.Dup3(int(f.Fd()), l.also, 0)
 	}
 	if err != nil {
 		f.Close()
@@ -67,7 +68,7 @@ func (l *boundedLog) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Close closes the file; standard error stays open.
+// Close closes the file; the other descriptor stays open.
 func (l *boundedLog) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

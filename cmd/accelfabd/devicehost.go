@@ -22,8 +22,8 @@ func newDeviceHostCommand(c *Config, load func(*cobra.Command) error) *cobra.Com
 		Long: `device-host opens devices and serves them to the daemon of this node on a unix
 socket. It outlives the daemon: traffic of connected queue pairs goes on while the
 daemon is restarted or upgraded, and the next one takes over what is there. The
-daemon starts its hosts by itself (--device-hosts separate), looks for them at
-RUN-DIR/hosts/NAME.sock, and starts them again when they die.
+daemon starts its hosts by itself, looks for them at RUN-DIR/hosts/NAME.sock, and
+starts them again when they die.
 
 It ends on SIGTERM or SIGINT, and when no daemon was there for --host-linger. All
 that is on its devices is lost with it. Of the flags of accelfabd it heeds those
@@ -49,7 +49,7 @@ of its devices and of its log.`,
 // runHost opens the devices of a Config and serves them until ctx ends.
 func runHost(ctx context.Context, c *Config, socket, logFile string, logTo io.Writer) (err error) {
 	if logFile != "" {
-		file, err := openBoundedLog(logFile, maxLog)
+		file, err := openBoundedLog(logFile, maxLog, 2)
 		if err != nil {
 			return err
 		}

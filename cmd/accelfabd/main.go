@@ -94,11 +94,12 @@ wins over the file. When it serves, it writes RUN-DIR/accelfabd.json with its
 process id and the addresses of its doors; one of them is descriptors.sock beside it,
 on which descriptors of exported memory come and go.
 
-With --device-hosts separate, devices are in processes of their own, device hosts,
-which accelfabd starts, or finds again in RUN-DIR/hosts: SIGTERM leaves them, so
-that traffic goes on over a restart or an upgrade; SIGINT ends them, and so does
-stop-hosts. Software devices of a node share one host, as they share a bus; the
-option host=NAME in the text of a device puts it into another.
+Devices are in processes of their own, device hosts, which accelfabd starts, or
+finds again in RUN-DIR/hosts: SIGTERM leaves them, so that traffic goes on over a
+restart or an upgrade; SIGINT ends them, and so does stop-hosts. Software devices of
+a node share one host, as they share a bus; the option host=NAME in the text of a
+device puts it into another. --device-hosts inside keeps all in the daemon, and
+they end with it.
 
 The ports of software devices are on loopback, for nodes on this machine. To
 reach Linux with Soft-RoCE, or nodes on other machines, name addresses of this

@@ -302,3 +302,35 @@ func TestAFailedStartIsTold(t *testing.T) {
 		t.Errorf("error %v, killed %t", err, killed)
 	}
 }
+
+// TestAManagersHostIsWaitedFor: the manager starts it again, and the daemon
+// none of its own beside it.
+func TestAManagersHostIsWaitedFor(t *testing.T) {
+	socket := socketIn(t)
+	boot := testBoot(t)
+	if err := (Runtime{Process: Process{PID: 1 << 30, Boot: boot}, Managed: true}).write(socket); err != nil {
+		t.Fatal(err)
+	}
+	type answer struct {
+		devices []device.Device
+		err     error
+	}
+	got := make(chan answer)
+	go func() {
+		devices, err := Dial(t.Context(), Config{Socket: socket, BootID: boot, Start: func() (Started, error) {
+			return Started{}, errors.New("the daemon started one of its own")
+		}})
+		got <- answer{devices, err}
+	}()
+	select {
+	case a := <-got:
+		t.Fatalf("nobody serves, and it has not waited: %v", a.err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	start(t, socket, Served{Devices: []device.Device{newFake("d0")}}, current)
+	a := <-got
+	if a.err != nil {
+		t.Fatal(a.err)
+	}
+	a.devices[0].Close()
+}
