@@ -3,6 +3,7 @@ package fabric
 import (
 	"context"
 	"errors"
+	"io"
 	"time"
 )
 
@@ -30,6 +31,13 @@ type Store interface {
 	// with the reason. It is not given by Load again.
 	Quarantine(ctx context.Context, id uint64, reason string) error
 	Close() error
+}
+
+// Copier is a Store that gives a copy of itself while it serves.
+type Copier interface {
+	// Backup writes all that is committed by now to w, in the store's own form,
+	// and gives its size in bytes. ErrStoreClosed, ErrStoreFailed, or w's error.
+	Backup(ctx context.Context, w io.Writer) (int64, error)
 }
 
 // Record is one stored record. ID orders records by age; it is given by the

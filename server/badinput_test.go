@@ -114,6 +114,15 @@ func (h *house) call(m rpc, request proto.Message) error {
 		}
 		return err
 	}
+	if r, ok := request.(*pb.BackupNodeRequest); ok {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		stream, err := h.node.BackupNode(ctx, r)
+		if err == nil {
+			_, err = stream.Recv()
+		}
+		return err
+	}
 	if r, ok := request.(*pb.KeepAliveSessionsRequest); ok {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
@@ -145,8 +154,12 @@ func (h *house) everything() string {
 		must[*pb.ListBuffersResponse](h.t)(h.memory.ListBuffers(ctx, &pb.ListBuffersRequest{Parent: all})),
 		must[*pb.ListMemoryRegionsResponse](h.t)(h.memory.ListMemoryRegions(ctx, &pb.ListMemoryRegionsRequest{Parent: all})),
 		must[*pb.ListMemoryExportsResponse](h.t)(h.memory.ListMemoryExports(ctx, &pb.ListMemoryExportsRequest{Parent: all})),
-		must[*pb.ListQueuePairsResponse](h.t)(h.qp.ListQueuePairs(ctx, &pb.ListQueuePairsRequest{Parent: all})),
-		must[*pb.ListEventsResponse](h.t)(h.event.ListEvents(ctx, &pb.ListEventsRequest{Parent: "nodes/local", PageSize: 1000})))
+		must[*pb.ListQueuePairsResponse](h.t)(h.qp.ListQueuePairs(ctx, &pb.ListQueuePairsRequest{Parent: all})))
+	for _, e := range must[*pb.ListEventsResponse](h.t)(h.event.ListEvents(ctx, &pb.ListEventsRequest{Parent: "nodes/local", PageSize: 1000})).Events {
+		if e.Actor != "system" { // which tells what was before, in its own time
+			out = append(out, e)
+		}
+	}
 	ports := must[*pb.ListPortsResponse](h.t)(h.device.ListPorts(ctx, &pb.ListPortsRequest{Parent: all}))
 	for _, p := range ports.Ports {
 		out = append(out, &pb.Port{Name: p.Name, AdminState: p.AdminState})

@@ -109,6 +109,7 @@ func newFixture(h *house) *fixture {
 	connect := &pb.ConnectQueuePairRequest{Name: x.q.Name, RemoteEndpoint: remote}
 	x.valid = map[string]proto.Message{
 		"GetNode":                &pb.GetNodeRequest{Name: "nodes/local"},
+		"BackupNode":             &pb.BackupNodeRequest{Name: "nodes/local"},
 		"GetTopology":            &pb.GetTopologyRequest{Name: "nodes/local/topology"},
 		"GetDevice":              &pb.GetDeviceRequest{Name: dev0},
 		"ListDevices":            &pb.ListDevicesRequest{Parent: "nodes/n"},

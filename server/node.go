@@ -1,8 +1,12 @@
 package server
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"strings"
+
+	"google.golang.org/grpc"
 
 	"github.com/accelfab/accelfab/fabric"
 	pb "github.com/accelfab/accelfab/proto/accelfab/v1"
@@ -70,4 +74,32 @@ func (s nodeService) GetTopology(ctx context.Context, r *pb.GetTopologyRequest) 
 		return nil, err
 	}
 	return topologyToProto(s.node+"/topology", &t), nil
+}
+
+// backupPiece is the size of a message of a backup, in bytes.
+const backupPiece = 1 << 20
+
+func (s nodeService) BackupNode(r *pb.BackupNodeRequest, stream grpc.ServerStreamingServer[pb.BackupNodeResponse]) error {
+	ctx := stream.Context()
+	w := bufio.NewWriterSize(pieces{stream}, backupPiece)
+	if _, err := s.fabric.Backup(ctx, caller(ctx), r.Name, w); err != nil {
+		return err
+	}
+	return w.Flush()
+}
+
+// pieces sends what is written to it.
+type pieces struct {
+	stream grpc.ServerStreamingServer[pb.BackupNodeResponse]
+}
+
+func (p pieces) Write(b []byte) (int, error) {
+	for rest := b; len(rest) > 0; {
+		n := min(len(rest), backupPiece)
+		if err := p.stream.Send(&pb.BackupNodeResponse{Data: bytes.Clone(rest[:n])}); err != nil {
+			return len(b) - len(rest), err
+		}
+		rest = rest[n:]
+	}
+	return len(b), nil
 }

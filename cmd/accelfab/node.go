@@ -42,6 +42,7 @@ func newNodeCmd(a *app) *cobra.Command {
 			return get(cmd, func(n *pb.Node) error { return print(a, cmd, n, nodeColumns, n) })
 		},
 	}, newHealthCmd(a, get))
+	cmd.AddCommand(newNodeBackupCmd(a))
 	return cmd
 }
 

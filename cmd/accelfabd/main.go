@@ -145,7 +145,7 @@ down. The interface's MTU is the port's limit: 1500 carries a path MTU of 1024,
 	root.PersistentFlags().StringVar(&file, "config", "", "YAML file with any of the other flags as keys")
 	c.flags(root.PersistentFlags())
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(newDeviceHostCommand(&c, load), newStopHostsCommand(&c), &cobra.Command{
+	root.AddCommand(newDeviceHostCommand(&c, load), newStopHostsCommand(&c), newStoreCommand(&c, load), &cobra.Command{
 		Use:   "check-config",
 		Short: "Validate flags and file, say every fault, and exit",
 		Args:  noArgs,

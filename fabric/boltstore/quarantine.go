@@ -21,21 +21,28 @@ func (s *Store) Quarantined(ctx context.Context) ([]Quarantined, error) {
 	var out []Quarantined
 	err := s.view(ctx, func(tx *bbolt.Tx) error {
 		return tx.Bucket(bucketQuarantine).ForEach(func(k, v []byte) error {
-			q := Quarantined{Reason: "unknown"}
-			if len(k) == 8 {
-				q.ID = binary.BigEndian.Uint64(k)
-			}
-			if len(v) >= 2 {
-				if n := 2 + int(binary.BigEndian.Uint16(v)); n <= len(v) {
-					q.Reason, v = string(v[2:n]), v[n:]
-				}
-			}
-			q.Bytes = append([]byte(nil), v...)
+			q := parseQuarantined(k, v)
+			q.Bytes = append([]byte(nil), q.Bytes...)
 			out = append(out, q)
 			return nil
 		})
 	})
 	return out, err
+}
+
+// parseQuarantined reads an entry of quarantine. Bytes are a part of v.
+func parseQuarantined(k, v []byte) Quarantined {
+	q := Quarantined{Reason: "unknown"}
+	if len(k) == 8 {
+		q.ID = binary.BigEndian.Uint64(k)
+	}
+	if len(v) >= 2 {
+		if n := 2 + int(binary.BigEndian.Uint16(v)); n <= len(v) {
+			q.Reason, v = string(v[2:n]), v[n:]
+		}
+	}
+	q.Bytes = v
+	return q
 }
 
 // moveToQuarantine takes what is under key out of the records. The reason

@@ -81,7 +81,7 @@ func (x Node_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Node_State.Descriptor instead.
 func (Node_State) EnumDescriptor() ([]byte, []int) {
-	return file_accelfab_v1_node_proto_rawDescGZIP(), []int{4, 0}
+	return file_accelfab_v1_node_proto_rawDescGZIP(), []int{6, 0}
 }
 
 // Request of GetNode.
@@ -176,6 +176,98 @@ func (x *GetTopologyRequest) GetName() string {
 	return ""
 }
 
+// Request of BackupNode.
+type BackupNodeRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// `nodes/{node}`.
+	Name          string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupNodeRequest) Reset() {
+	*x = BackupNodeRequest{}
+	mi := &file_accelfab_v1_node_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupNodeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupNodeRequest) ProtoMessage() {}
+
+func (x *BackupNodeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_accelfab_v1_node_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupNodeRequest.ProtoReflect.Descriptor instead.
+func (*BackupNodeRequest) Descriptor() ([]byte, []int) {
+	return file_accelfab_v1_node_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *BackupNodeRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+// A piece of a backup.
+type BackupNodeResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most 1 MiB.
+	Data          []byte `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupNodeResponse) Reset() {
+	*x = BackupNodeResponse{}
+	mi := &file_accelfab_v1_node_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupNodeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupNodeResponse) ProtoMessage() {}
+
+func (x *BackupNodeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_accelfab_v1_node_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupNodeResponse.ProtoReflect.Descriptor instead.
+func (*BackupNodeResponse) Descriptor() ([]byte, []int) {
+	return file_accelfab_v1_node_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *BackupNodeResponse) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
 // Request of CheckPeerAccess.
 type CheckPeerAccessRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -191,7 +283,7 @@ type CheckPeerAccessRequest struct {
 
 func (x *CheckPeerAccessRequest) Reset() {
 	*x = CheckPeerAccessRequest{}
-	mi := &file_accelfab_v1_node_proto_msgTypes[2]
+	mi := &file_accelfab_v1_node_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -203,7 +295,7 @@ func (x *CheckPeerAccessRequest) String() string {
 func (*CheckPeerAccessRequest) ProtoMessage() {}
 
 func (x *CheckPeerAccessRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_accelfab_v1_node_proto_msgTypes[2]
+	mi := &file_accelfab_v1_node_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -216,7 +308,7 @@ func (x *CheckPeerAccessRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckPeerAccessRequest.ProtoReflect.Descriptor instead.
 func (*CheckPeerAccessRequest) Descriptor() ([]byte, []int) {
-	return file_accelfab_v1_node_proto_rawDescGZIP(), []int{2}
+	return file_accelfab_v1_node_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *CheckPeerAccessRequest) GetName() string {
@@ -259,7 +351,7 @@ type PeerAccess struct {
 
 func (x *PeerAccess) Reset() {
 	*x = PeerAccess{}
-	mi := &file_accelfab_v1_node_proto_msgTypes[3]
+	mi := &file_accelfab_v1_node_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -271,7 +363,7 @@ func (x *PeerAccess) String() string {
 func (*PeerAccess) ProtoMessage() {}
 
 func (x *PeerAccess) ProtoReflect() protoreflect.Message {
-	mi := &file_accelfab_v1_node_proto_msgTypes[3]
+	mi := &file_accelfab_v1_node_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -284,7 +376,7 @@ func (x *PeerAccess) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerAccess.ProtoReflect.Descriptor instead.
 func (*PeerAccess) Descriptor() ([]byte, []int) {
-	return file_accelfab_v1_node_proto_rawDescGZIP(), []int{3}
+	return file_accelfab_v1_node_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *PeerAccess) GetExporter() string {
@@ -364,7 +456,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_accelfab_v1_node_proto_msgTypes[4]
+	mi := &file_accelfab_v1_node_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -376,7 +468,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_accelfab_v1_node_proto_msgTypes[4]
+	mi := &file_accelfab_v1_node_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -389,7 +481,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_accelfab_v1_node_proto_rawDescGZIP(), []int{4}
+	return file_accelfab_v1_node_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Node) GetName() string {
@@ -521,7 +613,7 @@ type Topology struct {
 
 func (x *Topology) Reset() {
 	*x = Topology{}
-	mi := &file_accelfab_v1_node_proto_msgTypes[5]
+	mi := &file_accelfab_v1_node_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -533,7 +625,7 @@ func (x *Topology) String() string {
 func (*Topology) ProtoMessage() {}
 
 func (x *Topology) ProtoReflect() protoreflect.Message {
-	mi := &file_accelfab_v1_node_proto_msgTypes[5]
+	mi := &file_accelfab_v1_node_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -546,7 +638,7 @@ func (x *Topology) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Topology.ProtoReflect.Descriptor instead.
 func (*Topology) Descriptor() ([]byte, []int) {
-	return file_accelfab_v1_node_proto_rawDescGZIP(), []int{5}
+	return file_accelfab_v1_node_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Topology) GetName() string {
@@ -594,7 +686,7 @@ type Topology_Card struct {
 
 func (x *Topology_Card) Reset() {
 	*x = Topology_Card{}
-	mi := &file_accelfab_v1_node_proto_msgTypes[7]
+	mi := &file_accelfab_v1_node_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -606,7 +698,7 @@ func (x *Topology_Card) String() string {
 func (*Topology_Card) ProtoMessage() {}
 
 func (x *Topology_Card) ProtoReflect() protoreflect.Message {
-	mi := &file_accelfab_v1_node_proto_msgTypes[7]
+	mi := &file_accelfab_v1_node_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -619,7 +711,7 @@ func (x *Topology_Card) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Topology_Card.ProtoReflect.Descriptor instead.
 func (*Topology_Card) Descriptor() ([]byte, []int) {
-	return file_accelfab_v1_node_proto_rawDescGZIP(), []int{5, 0}
+	return file_accelfab_v1_node_proto_rawDescGZIP(), []int{7, 0}
 }
 
 func (x *Topology_Card) GetDevice() string {
@@ -669,7 +761,7 @@ type Topology_Link struct {
 
 func (x *Topology_Link) Reset() {
 	*x = Topology_Link{}
-	mi := &file_accelfab_v1_node_proto_msgTypes[8]
+	mi := &file_accelfab_v1_node_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -681,7 +773,7 @@ func (x *Topology_Link) String() string {
 func (*Topology_Link) ProtoMessage() {}
 
 func (x *Topology_Link) ProtoReflect() protoreflect.Message {
-	mi := &file_accelfab_v1_node_proto_msgTypes[8]
+	mi := &file_accelfab_v1_node_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -694,7 +786,7 @@ func (x *Topology_Link) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Topology_Link.ProtoReflect.Descriptor instead.
 func (*Topology_Link) Descriptor() ([]byte, []int) {
-	return file_accelfab_v1_node_proto_rawDescGZIP(), []int{5, 1}
+	return file_accelfab_v1_node_proto_rawDescGZIP(), []int{7, 1}
 }
 
 func (x *Topology_Link) GetPort() string {
@@ -751,7 +843,7 @@ type Topology_Pair struct {
 
 func (x *Topology_Pair) Reset() {
 	*x = Topology_Pair{}
-	mi := &file_accelfab_v1_node_proto_msgTypes[9]
+	mi := &file_accelfab_v1_node_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -763,7 +855,7 @@ func (x *Topology_Pair) String() string {
 func (*Topology_Pair) ProtoMessage() {}
 
 func (x *Topology_Pair) ProtoReflect() protoreflect.Message {
-	mi := &file_accelfab_v1_node_proto_msgTypes[9]
+	mi := &file_accelfab_v1_node_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -776,7 +868,7 @@ func (x *Topology_Pair) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Topology_Pair.ProtoReflect.Descriptor instead.
 func (*Topology_Pair) Descriptor() ([]byte, []int) {
-	return file_accelfab_v1_node_proto_rawDescGZIP(), []int{5, 2}
+	return file_accelfab_v1_node_proto_rawDescGZIP(), []int{7, 2}
 }
 
 func (x *Topology_Pair) GetDeviceA() string {
@@ -823,7 +915,12 @@ const file_accelfab_v1_node_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tB\x15\xe0A\x02\xfaA\x0f\n" +
 	"\raccelfab/NodeR\x04name\"-\n" +
 	"\x12GetTopologyRequest\x12\x17\n" +
-	"\x04name\x18\x01 \x01(\tB\x03\xe0A\x02R\x04name\"\xad\x01\n" +
+	"\x04name\x18\x01 \x01(\tB\x03\xe0A\x02R\x04name\">\n" +
+	"\x11BackupNodeRequest\x12)\n" +
+	"\x04name\x18\x01 \x01(\tB\x15\xe0A\x02\xfaA\x0f\n" +
+	"\raccelfab/NodeR\x04name\"-\n" +
+	"\x12BackupNodeResponse\x12\x17\n" +
+	"\x04data\x18\x01 \x01(\fB\x03\xe0A\x03R\x04data\"\xad\x01\n" +
 	"\x16CheckPeerAccessRequest\x12)\n" +
 	"\x04name\x18\x01 \x01(\tB\x15\xe0A\x02\xfaA\x0f\n" +
 	"\raccelfab/NodeR\x04name\x123\n" +
@@ -891,11 +988,13 @@ const file_accelfab_v1_node_proto_rawDesc = "" +
 	"\x05lanes\x18\x03 \x01(\rB\x03\xe0A\x03R\x05lanes\x12&\n" +
 	"\factive_lanes\x18\x04 \x01(\rB\x03\xe0A\x03R\vactiveLanes\x12\"\n" +
 	"\n" +
-	"speed_mbps\x18\x05 \x01(\x04B\x03\xe0A\x03R\tspeedMbps2\xcd\x02\n" +
+	"speed_mbps\x18\x05 \x01(\x04B\x03\xe0A\x03R\tspeedMbps2\xc1\x03\n" +
 	"\vNodeService\x12U\n" +
 	"\aGetNode\x12\x1b.accelfab.v1.GetNodeRequest\x1a\x11.accelfab.v1.Node\"\x1a\x82\xd3\xe4\x93\x02\x14\x12\x12/v1/{name=nodes/*}\x12j\n" +
 	"\vGetTopology\x12\x1f.accelfab.v1.GetTopologyRequest\x1a\x15.accelfab.v1.Topology\"#\x82\xd3\xe4\x93\x02\x1d\x12\x1b/v1/{name=nodes/*/topology}\x12{\n" +
-	"\x0fCheckPeerAccess\x12#.accelfab.v1.CheckPeerAccessRequest\x1a\x17.accelfab.v1.PeerAccess\"*\x82\xd3\xe4\x93\x02$\x12\"/v1/{name=nodes/*}:checkPeerAccessB;Z9github.com/accelfab/accelfab/proto/accelfab/v1;accelfabv1b\x06proto3"
+	"\x0fCheckPeerAccess\x12#.accelfab.v1.CheckPeerAccessRequest\x1a\x17.accelfab.v1.PeerAccess\"*\x82\xd3\xe4\x93\x02$\x12\"/v1/{name=nodes/*}:checkPeerAccess\x12r\n" +
+	"\n" +
+	"BackupNode\x12\x1e.accelfab.v1.BackupNodeRequest\x1a\x1f.accelfab.v1.BackupNodeResponse\"!\x82\xd3\xe4\x93\x02\x1b\x12\x19/v1/{name=nodes/*}:backup0\x01B;Z9github.com/accelfab/accelfab/proto/accelfab/v1;accelfabv1b\x06proto3"
 
 var (
 	file_accelfab_v1_node_proto_rawDescOnce sync.Once
@@ -910,45 +1009,49 @@ func file_accelfab_v1_node_proto_rawDescGZIP() []byte {
 }
 
 var file_accelfab_v1_node_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_accelfab_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_accelfab_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_accelfab_v1_node_proto_goTypes = []any{
 	(Node_State)(0),                // 0: accelfab.v1.Node.State
 	(*GetNodeRequest)(nil),         // 1: accelfab.v1.GetNodeRequest
 	(*GetTopologyRequest)(nil),     // 2: accelfab.v1.GetTopologyRequest
-	(*CheckPeerAccessRequest)(nil), // 3: accelfab.v1.CheckPeerAccessRequest
-	(*PeerAccess)(nil),             // 4: accelfab.v1.PeerAccess
-	(*Node)(nil),                   // 5: accelfab.v1.Node
-	(*Topology)(nil),               // 6: accelfab.v1.Topology
-	nil,                            // 7: accelfab.v1.Node.LabelsEntry
-	(*Topology_Card)(nil),          // 8: accelfab.v1.Topology.Card
-	(*Topology_Link)(nil),          // 9: accelfab.v1.Topology.Link
-	(*Topology_Pair)(nil),          // 10: accelfab.v1.Topology.Pair
-	(*timestamppb.Timestamp)(nil),  // 11: google.protobuf.Timestamp
-	(*Health)(nil),                 // 12: accelfab.v1.Health
-	(Port_Class)(0),                // 13: accelfab.v1.Port.Class
-	(*Port_Peer)(nil),              // 14: accelfab.v1.Port.Peer
-	(Port_State)(0),                // 15: accelfab.v1.Port.State
+	(*BackupNodeRequest)(nil),      // 3: accelfab.v1.BackupNodeRequest
+	(*BackupNodeResponse)(nil),     // 4: accelfab.v1.BackupNodeResponse
+	(*CheckPeerAccessRequest)(nil), // 5: accelfab.v1.CheckPeerAccessRequest
+	(*PeerAccess)(nil),             // 6: accelfab.v1.PeerAccess
+	(*Node)(nil),                   // 7: accelfab.v1.Node
+	(*Topology)(nil),               // 8: accelfab.v1.Topology
+	nil,                            // 9: accelfab.v1.Node.LabelsEntry
+	(*Topology_Card)(nil),          // 10: accelfab.v1.Topology.Card
+	(*Topology_Link)(nil),          // 11: accelfab.v1.Topology.Link
+	(*Topology_Pair)(nil),          // 12: accelfab.v1.Topology.Pair
+	(*timestamppb.Timestamp)(nil),  // 13: google.protobuf.Timestamp
+	(*Health)(nil),                 // 14: accelfab.v1.Health
+	(Port_Class)(0),                // 15: accelfab.v1.Port.Class
+	(*Port_Peer)(nil),              // 16: accelfab.v1.Port.Peer
+	(Port_State)(0),                // 17: accelfab.v1.Port.State
 }
 var file_accelfab_v1_node_proto_depIdxs = []int32{
-	11, // 0: accelfab.v1.Node.create_time:type_name -> google.protobuf.Timestamp
-	7,  // 1: accelfab.v1.Node.labels:type_name -> accelfab.v1.Node.LabelsEntry
+	13, // 0: accelfab.v1.Node.create_time:type_name -> google.protobuf.Timestamp
+	9,  // 1: accelfab.v1.Node.labels:type_name -> accelfab.v1.Node.LabelsEntry
 	0,  // 2: accelfab.v1.Node.state:type_name -> accelfab.v1.Node.State
-	11, // 3: accelfab.v1.Node.start_time:type_name -> google.protobuf.Timestamp
-	12, // 4: accelfab.v1.Node.health:type_name -> accelfab.v1.Health
-	8,  // 5: accelfab.v1.Topology.cards:type_name -> accelfab.v1.Topology.Card
-	10, // 6: accelfab.v1.Topology.pairs:type_name -> accelfab.v1.Topology.Pair
-	9,  // 7: accelfab.v1.Topology.Card.ports:type_name -> accelfab.v1.Topology.Link
-	13, // 8: accelfab.v1.Topology.Link.class:type_name -> accelfab.v1.Port.Class
-	14, // 9: accelfab.v1.Topology.Link.peer:type_name -> accelfab.v1.Port.Peer
-	15, // 10: accelfab.v1.Topology.Link.state:type_name -> accelfab.v1.Port.State
+	13, // 3: accelfab.v1.Node.start_time:type_name -> google.protobuf.Timestamp
+	14, // 4: accelfab.v1.Node.health:type_name -> accelfab.v1.Health
+	10, // 5: accelfab.v1.Topology.cards:type_name -> accelfab.v1.Topology.Card
+	12, // 6: accelfab.v1.Topology.pairs:type_name -> accelfab.v1.Topology.Pair
+	11, // 7: accelfab.v1.Topology.Card.ports:type_name -> accelfab.v1.Topology.Link
+	15, // 8: accelfab.v1.Topology.Link.class:type_name -> accelfab.v1.Port.Class
+	16, // 9: accelfab.v1.Topology.Link.peer:type_name -> accelfab.v1.Port.Peer
+	17, // 10: accelfab.v1.Topology.Link.state:type_name -> accelfab.v1.Port.State
 	1,  // 11: accelfab.v1.NodeService.GetNode:input_type -> accelfab.v1.GetNodeRequest
 	2,  // 12: accelfab.v1.NodeService.GetTopology:input_type -> accelfab.v1.GetTopologyRequest
-	3,  // 13: accelfab.v1.NodeService.CheckPeerAccess:input_type -> accelfab.v1.CheckPeerAccessRequest
-	5,  // 14: accelfab.v1.NodeService.GetNode:output_type -> accelfab.v1.Node
-	6,  // 15: accelfab.v1.NodeService.GetTopology:output_type -> accelfab.v1.Topology
-	4,  // 16: accelfab.v1.NodeService.CheckPeerAccess:output_type -> accelfab.v1.PeerAccess
-	14, // [14:17] is the sub-list for method output_type
-	11, // [11:14] is the sub-list for method input_type
+	5,  // 13: accelfab.v1.NodeService.CheckPeerAccess:input_type -> accelfab.v1.CheckPeerAccessRequest
+	3,  // 14: accelfab.v1.NodeService.BackupNode:input_type -> accelfab.v1.BackupNodeRequest
+	7,  // 15: accelfab.v1.NodeService.GetNode:output_type -> accelfab.v1.Node
+	8,  // 16: accelfab.v1.NodeService.GetTopology:output_type -> accelfab.v1.Topology
+	6,  // 17: accelfab.v1.NodeService.CheckPeerAccess:output_type -> accelfab.v1.PeerAccess
+	4,  // 18: accelfab.v1.NodeService.BackupNode:output_type -> accelfab.v1.BackupNodeResponse
+	15, // [15:19] is the sub-list for method output_type
+	11, // [11:15] is the sub-list for method input_type
 	11, // [11:11] is the sub-list for extension type_name
 	11, // [11:11] is the sub-list for extension extendee
 	0,  // [0:11] is the sub-list for field type_name
@@ -967,7 +1070,7 @@ func file_accelfab_v1_node_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_accelfab_v1_node_proto_rawDesc), len(file_accelfab_v1_node_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   10,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

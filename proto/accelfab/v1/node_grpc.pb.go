@@ -22,6 +22,7 @@ const (
 	NodeService_GetNode_FullMethodName         = "/accelfab.v1.NodeService/GetNode"
 	NodeService_GetTopology_FullMethodName     = "/accelfab.v1.NodeService/GetTopology"
 	NodeService_CheckPeerAccess_FullMethodName = "/accelfab.v1.NodeService/CheckPeerAccess"
+	NodeService_BackupNode_FullMethodName      = "/accelfab.v1.NodeService/BackupNode"
 )
 
 // NodeServiceClient is the client API for NodeService service.
@@ -37,6 +38,9 @@ type NodeServiceClient interface {
 	// Says whether one device of the node can reach the memory of another, and what is in the way. The importer
 	// answers: that a device reaches its own memory proves nothing for others.
 	CheckPeerAccess(ctx context.Context, in *CheckPeerAccessRequest, opts ...grpc.CallOption) (*PeerAccess, error)
+	// Gives a copy of the node's store, as of the moment of the call, while the node serves: an operator's right.
+	// The pieces in their order are a file that `accelfabd store restore` takes.
+	BackupNode(ctx context.Context, in *BackupNodeRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[BackupNodeResponse], error)
 }
 
 type nodeServiceClient struct {
@@ -77,6 +81,25 @@ func (c *nodeServiceClient) CheckPeerAccess(ctx context.Context, in *CheckPeerAc
 	return out, nil
 }
 
+func (c *nodeServiceClient) BackupNode(ctx context.Context, in *BackupNodeRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[BackupNodeResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &NodeService_ServiceDesc.Streams[0], NodeService_BackupNode_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[BackupNodeRequest, BackupNodeResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type NodeService_BackupNodeClient = grpc.ServerStreamingClient[BackupNodeResponse]
+
 // NodeServiceServer is the server API for NodeService service.
 // All implementations must embed UnimplementedNodeServiceServer
 // for forward compatibility.
@@ -90,6 +113,9 @@ type NodeServiceServer interface {
 	// Says whether one device of the node can reach the memory of another, and what is in the way. The importer
 	// answers: that a device reaches its own memory proves nothing for others.
 	CheckPeerAccess(context.Context, *CheckPeerAccessRequest) (*PeerAccess, error)
+	// Gives a copy of the node's store, as of the moment of the call, while the node serves: an operator's right.
+	// The pieces in their order are a file that `accelfabd store restore` takes.
+	BackupNode(*BackupNodeRequest, grpc.ServerStreamingServer[BackupNodeResponse]) error
 	mustEmbedUnimplementedNodeServiceServer()
 }
 
@@ -108,6 +134,9 @@ func (UnimplementedNodeServiceServer) GetTopology(context.Context, *GetTopologyR
 }
 func (UnimplementedNodeServiceServer) CheckPeerAccess(context.Context, *CheckPeerAccessRequest) (*PeerAccess, error) {
 	return nil, status.Error(codes.Unimplemented, "method CheckPeerAccess not implemented")
+}
+func (UnimplementedNodeServiceServer) BackupNode(*BackupNodeRequest, grpc.ServerStreamingServer[BackupNodeResponse]) error {
+	return status.Error(codes.Unimplemented, "method BackupNode not implemented")
 }
 func (UnimplementedNodeServiceServer) mustEmbedUnimplementedNodeServiceServer() {}
 func (UnimplementedNodeServiceServer) testEmbeddedByValue()                     {}
@@ -184,6 +213,17 @@ func _NodeService_CheckPeerAccess_Handler(srv interface{}, ctx context.Context, 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _NodeService_BackupNode_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(BackupNodeRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(NodeServiceServer).BackupNode(m, &grpc.GenericServerStream[BackupNodeRequest, BackupNodeResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type NodeService_BackupNodeServer = grpc.ServerStreamingServer[BackupNodeResponse]
+
 // NodeService_ServiceDesc is the grpc.ServiceDesc for NodeService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -204,6 +244,12 @@ var NodeService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _NodeService_CheckPeerAccess_Handler,
 		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "BackupNode",
+			Handler:       _NodeService_BackupNode_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "accelfab/v1/node.proto",
 }
