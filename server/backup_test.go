@@ -3,30 +3,35 @@ package server
 import (
 	"bytes"
 	"context"
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"testing"
 
-	"github.com/accelfab/accelfab/client"
 	"github.com/accelfab/accelfab/device"
 	"github.com/accelfab/accelfab/fabric"
 	"github.com/accelfab/accelfab/fabric/boltstore"
+	pb "github.com/accelfab/accelfab/proto/accelfab/v1"
 )
 
-// backupFrom takes a backup by the client.
-func backupFrom(t *testing.T, target string) ([]byte, error) {
-	t.Helper()
-	c, err := client.Dial(target)
+// backup takes a backup as a client does.
+func (c *clients) backup() ([]byte, error) {
+	stream, err := c.node.BackupNode(context.Background(), &pb.BackupNodeRequest{Name: "nodes/local"})
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
-	defer c.Close()
 	var b bytes.Buffer
-	n, err := c.Backup(context.Background(), &b)
-	if err == nil && n != int64(b.Len()) {
-		t.Errorf("%d bytes told, %d given", n, b.Len())
+	for {
+		r, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return b.Bytes(), nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		b.Write(r.GetData())
 	}
-	return b.Bytes(), err
 }
 
 // A backup is an operator's, and holds what was recorded.
@@ -38,10 +43,10 @@ func TestBackupOfANode(t *testing.T) {
 	}
 	h := openHouse(t, Options{}, fabric.Config{Devices: softDevices(t, device.Limits{}), Store: store})
 	h.open("kept", dev0)
-	if _, err := backupFrom(t, h.tcp); asRefused(err).info.Reason != "PERMISSION_DENIED" {
+	if _, err := h.dial(h.tcp).backup(); asRefused(err).info.Reason != "PERMISSION_DENIED" {
 		t.Errorf("by one who is no operator: %v", err)
 	}
-	data, err := backupFrom(t, h.unix)
+	data, err := h.dial(h.unix).backup()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +67,7 @@ func TestBackupOfANode(t *testing.T) {
 
 func TestAStoreThatCannotBeCopied(t *testing.T) {
 	h := newHouse(t)
-	if _, err := backupFrom(t, h.unix); asRefused(err).info.Reason != "UNSUPPORTED" {
+	if _, err := h.dial(h.unix).backup(); asRefused(err).info.Reason != "UNSUPPORTED" {
 		t.Errorf("%v", err)
 	}
 }
