@@ -334,3 +334,32 @@ func TestAManagersHostIsWaitedFor(t *testing.T) {
 	}
 	a.devices[0].Close()
 }
+
+// TestADaemonWaitsForTheCallsOfTheOneBefore: what that one asked is over when
+// this one looks.
+func TestADaemonWaitsForTheCallsOfTheOneBefore(t *testing.T) {
+	near := newFake("d0")
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	var over atomic.Bool
+	near.port = func(context.Context) error { // as a call that has begun to change something
+		close(begun)
+		<-goOn
+		over.Store(true)
+		near.port = nil
+		return nil
+	}
+	socket := socketIn(t)
+	start(t, socket, Served{Devices: []device.Device{near}}, current)
+	before := reached(t, Config{Socket: socket}, current)[0]
+	go before.Port(context.Background(), 0)
+	<-begun
+	before.Close() // the connection ends, as when a daemon is killed
+	time.AfterFunc(20*time.Millisecond, func() { close(goOn) })
+	after := reached(t, Config{Socket: socket}, current)[0]
+	if !over.Load() {
+		t.Error("a call of the daemon before is under way")
+	}
+	if _, err := after.Port(t.Context(), 0); err != nil {
+		t.Error(err)
+	}
+}

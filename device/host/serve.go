@@ -45,6 +45,8 @@ type server struct {
 	waiting  *waiting
 	done     <-chan struct{} // closed when the host ends
 
+	calls calls
+
 	mu       sync.Mutex
 	watchers map[*watcher]struct{}
 	alone    *time.Timer // ends the host; nil for never
@@ -98,7 +100,7 @@ func serve(ctx context.Context, at *Sockets, what Served, speaks protocols) erro
 		defer s.alone.Stop()
 	}
 
-	g := grpc.NewServer(grpc.UnaryInterceptor(refuseUnary), grpc.StreamInterceptor(refuseStream),
+	g := grpc.NewServer(grpc.UnaryInterceptor(s.unary), grpc.StreamInterceptor(s.stream),
 		grpc.MaxRecvMsgSize(maxMessage), grpc.InitialWindowSize(window), grpc.InitialConnWindowSize(window))
 	pb.RegisterDeviceHostServiceServer(g, greeter{server: s})
 	pb.RegisterDeviceServiceServer(g, deviceService{server: s})
@@ -142,6 +144,10 @@ const (
 	window     = 2 << 20 // bytes under way
 )
 
+// settleLimit is how long a daemon waits for the calls of the one before; it is
+// less than greetLimit.
+const settleLimit = 2 * time.Second
+
 // refuse makes a status of an error of a device, that has all of it.
 func refuse(err error) error {
 	if err == nil {
@@ -157,13 +163,61 @@ func refuse(err error) error {
 	return st.Err()
 }
 
-func refuseUnary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+func (s *server) unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	defer s.calls.begin()()
 	out, err := next(ctx, req)
 	return out, refuse(err)
 }
 
-func refuseStream(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+func (s *server) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	if info.FullMethod != pb.DeviceHostService_WatchEvents_FullMethodName {
+		defer s.calls.begin()()
+	}
 	return refuse(next(srv, stream))
+}
+
+// calls counts those that are under way, whoever asked.
+type calls struct {
+	mu   sync.Mutex
+	now  int
+	idle chan struct{} // closed when there is none; nil while nobody waits for that
+}
+
+// begin counts one. What it returns ends it.
+func (c *calls) begin() func() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now++
+	return c.end
+}
+
+func (c *calls) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.now--; c.now == 0 && c.idle != nil {
+		close(c.idle)
+		c.idle = nil
+	}
+}
+
+// settle waits until none is under way, or ctx is done.
+func (c *calls) settle(ctx context.Context) bool {
+	c.mu.Lock()
+	if c.now == 0 {
+		c.mu.Unlock()
+		return true
+	}
+	if c.idle == nil {
+		c.idle = make(chan struct{})
+	}
+	idle := c.idle
+	c.mu.Unlock()
+	select {
+	case <-idle:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // device finds one by its id.
@@ -197,6 +251,14 @@ type watcher struct {
 
 func (g greeter) WatchEvents(_ *pb.WatchEventsRequest, stream grpc.ServerStreamingServer[pb.WatchEventsResponse]) error {
 	w := &watcher{events: make(chan *pb.WatchEventsResponse, 256)}
+	// What the daemon before has asked is over before this one looks: else it would
+	// find things made, or gone, behind its back. What hangs is not waited for.
+	settle, cancel := context.WithTimeout(stream.Context(), settleLimit)
+	settled := g.calls.settle(settle)
+	cancel()
+	if !settled {
+		g.Logger.Warn("calls of a daemon before are still under way", "waited", settleLimit)
+	}
 	g.attach(w)
 	defer g.detach(w)
 	if err := stream.Send(&pb.WatchEventsResponse{Port: -1}); err != nil {
