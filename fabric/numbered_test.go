@@ -2,12 +2,14 @@ package fabric_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/accelfab/accelfab/device"
+	"github.com/accelfab/accelfab/device/ib"
 	"github.com/accelfab/accelfab/fabric"
 )
 
@@ -142,6 +144,39 @@ func TestALossIsToldAtOnce(t *testing.T) {
 		got := told()
 		if len(got) != 1 || !strings.Contains(got[0], "1 memory region, 1 buffer: LOST") || !strings.Contains(got[0], "1 queue pair, 1 protection domain: made again") {
 			t.Errorf("told %q", got)
+		}
+	})
+}
+
+// A device that is away in the middle of a connect has refused nothing: when it
+// is back the queue pair goes where it was asked to.
+func TestADeviceThatIsAwayRefusesNothing(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.full()
+		rtsErr := func(err error) {
+			w.cards[0].mu.Lock()
+			defer w.cards[0].mu.Unlock()
+			w.cards[0].rtsErr = err
+		}
+		rtsErr(fmt.Errorf("%w: its host ended", device.ErrUnavailable))
+		done := make(chan error)
+		go func() {
+			_, err := w.connect("q", peer)
+			done <- err
+		}()
+		pass(time.Second)
+		select {
+		case err := <-done:
+			t.Fatalf("the connect ended: %v", err)
+		default:
+		}
+		rtsErr(nil)
+		w.cards[0].hint(device.Event{Kind: device.DeviceChanged})
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if q := w.getQP("q"); q.QPState != ib.RTS || q.Remote == nil {
+			t.Errorf("%+v: want it in RTS with its peer", q)
 		}
 	})
 }
