@@ -215,6 +215,13 @@ func (f *Fabric) setPort(ctx context.Context, op, actor string, card *card, n in
 		return ctx.Err()
 	}
 	before, err := card.readPort(ctx, n)
+	f.mu.RLock()
+	rec := card.asks[n]
+	same := err == nil && rec != nil && rec.PortAsk.Up == up && before.AdminUp == up
+	f.mu.RUnlock()
+	if same {
+		return nil
+	}
 	if err == nil {
 		err = card.dev.SetPort(ctx, n, up)
 	}
@@ -222,7 +229,6 @@ func (f *Fabric) setPort(ctx context.Context, op, actor string, card *card, n in
 		return f.portFault(ctx, op, card, n, err)
 	}
 	f.mu.Lock()
-	rec := card.asks[n]
 	if rec == nil {
 		rec = &record{id: f.idx.nextID, name: card.portName(n), card: card, stored: &stored{Kind: kindPort, UID: newUID(), Created: time.Now().UnixNano()}}
 		f.idx.nextID++

@@ -23,8 +23,8 @@ func believing(c fabric.Caller, generation uint64) fabric.Caller {
 	return c
 }
 
-// What comes with an old generation does nothing, whatever it is.
-func TestAnOldGenerationIsRefused(t *testing.T) {
+// L07: what comes with an old generation does nothing, whatever it is.
+func TestL07AnOldGenerationIsRefused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.full()
 		old := believing(alice, 1)
@@ -228,10 +228,10 @@ func TestAReleaseSurvivesARestart(t *testing.T) {
 	})
 }
 
-// While a session that held a device alone is closing, nobody else gets the device,
+// L09: while a session that held a device alone is closing, nobody else gets the device,
 // and the refusal says that it is closing and when to try again; once it is gone
 // and its memory is zeroed, the next does.
-func TestADeviceIsFreeOnceItIsClean(t *testing.T) {
+func TestL09ADeviceIsFreeOnceItIsClean(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		alone := fabric.CreateSession{Create: fabric.Create{Parent: "nodes/n1", ID: "s"}, Devices: []string{d0}, Exclusive: true, TTL: time.Hour}
 		must(w.f.CreateSession(ctx(), alice, alone))

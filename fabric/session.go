@@ -3,6 +3,7 @@ package fabric
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 )
 
@@ -227,13 +228,18 @@ func (f *Fabric) UpdateSession(ctx context.Context, c Caller, r UpdateSession) (
 			s.stored = old
 			return nil
 		}
+		if next.SessionAsk.TTL == s.SessionAsk.TTL && maps.Equal(next.Labels, s.Labels) { // as it is
+			f.keepAlive(s)
+			out = f.viewSession(s)
+			return nil
+		}
 		ev = s.event(EventChanged, c.Identity, CauseRequested)
 		ev.Before, ev.After, ev.Message = s.label(), s.label(), "ttl or labels changed"
 		ch = newChange(changeUpdate, op, c.Identity, recs)
 		ch.claim()
 		return nil
 	})
-	if err != nil || r.ValidateOnly {
+	if err != nil || ch == nil {
 		return out, err
 	}
 	err = f.commitRecord(op, s, next, ev)
