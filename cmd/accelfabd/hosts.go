@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -106,18 +107,54 @@ func hostSpec(c *Config, specs []string) (string, error) {
 	return string(b), err
 }
 
+// freshHosts are device hosts that the daemon has started and not served with
+// yet: nobody has anything on them.
+type freshHosts struct {
+	mu      sync.Mutex
+	served  bool
+	sockets []string
+}
+
+func (f *freshHosts) add(socket string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.served {
+		f.sockets = append(f.sockets, socket)
+	}
+}
+
+// keep is called when the daemon serves: from then on its hosts outlive it.
+func (f *freshHosts) keep() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.served, f.sockets = true, nil
+}
+
+// end ends those of a daemon that did not come to serve.
+func (f *freshHosts) end() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var errs []error
+	for _, socket := range f.sockets {
+		if _, err := host.End(socket, endGrace); !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // openAll opens the devices of a valid Config, in this process or in device
 // hosts.
-func openAll(ctx context.Context, c *Config, log *slog.Logger) ([]device.Device, error) {
+func openAll(ctx context.Context, c *Config, fresh *freshHosts, log *slog.Logger) ([]device.Device, error) {
 	if c.DeviceHosts == hostsInside {
 		return openDevices(c)
 	}
-	return dialHosts(ctx, c, log)
+	return dialHosts(ctx, c, fresh, log)
 }
 
 // dialHosts reaches or starts the device hosts of a Config, all at once, and
 // gives their devices.
-func dialHosts(ctx context.Context, c *Config, log *slog.Logger) ([]device.Device, error) {
+func dialHosts(ctx context.Context, c *Config, fresh *freshHosts, log *slog.Logger) ([]device.Device, error) {
 	boot, err := host.BootID()
 	if err != nil {
 		return nil, err
@@ -131,7 +168,10 @@ func dialHosts(ctx context.Context, c *Config, log *slog.Logger) ([]device.Devic
 			if err == nil {
 				got[i], err = host.Dial(ctx, host.Config{
 					Socket: c.hostSocket(p.name), Spec: spec, Version: version(), BootID: boot,
-					Start:   func() (host.Started, error) { return startHost(c, p) },
+					Start: func() (host.Started, error) {
+						fresh.add(c.hostSocket(p.name))
+						return startHost(c, p)
+					},
 					Instead: fmt.Sprintf("end it, and all that is on its devices, with: accelfabd stop-hosts --run-dir %s", c.RunDir),
 					Logger:  log.With("host", p.name),
 				})

@@ -60,8 +60,10 @@ func run(ctx context.Context, c *Config, logTo io.Writer) (err error) {
 			}
 		}()
 	}
+	var fresh freshHosts
+	defer func() { err = errors.Join(err, fresh.end()) }()
 	from.say(log, "STATUS=Reaching the devices")
-	devices, err := openAll(ctx, c, log)
+	devices, err := openAll(ctx, c, &fresh, log)
 	if err != nil {
 		return errors.Join(err, store.Close())
 	}
@@ -74,11 +76,11 @@ func run(ctx context.Context, c *Config, logTo io.Writer) (err error) {
 		return errors.Join(err, closeDevices(devices), store.Close())
 	}
 	defer func() { err = errors.Join(err, fab.Close()) }()
-	return serve(ctx, c, fab, from, log)
+	return serve(ctx, c, fab, &fresh, from, log)
 }
 
 // serve opens the doors, tells where they are, and closes them when ctx ends.
-func serve(ctx context.Context, c *Config, fab *fabric.Fabric, from manager, log *slog.Logger) error {
+func serve(ctx context.Context, c *Config, fab *fabric.Fabric, fresh *freshHosts, from manager, log *slog.Logger) error {
 	srv := server.New(server.Options{Fabric: fab, Logger: log})
 	doors, web, err := listen(c)
 	if err != nil {
@@ -111,6 +113,7 @@ func serve(ctx context.Context, c *Config, fab *fabric.Fabric, from manager, log
 		return errors.Join(err, <-failed, <-failed)
 	}
 	defer r.remove(c.RunDir)
+	fresh.keep()
 	log.Info("serving", "node", r.Node, "instance", r.Instance, "grpc", strings.Join(r.GRPC, " "), "http", r.HTTP)
 	ending := from.serving(log, fab)
 	var broken error

@@ -107,6 +107,7 @@ func (w *waiting) serve(l *net.UnixListener) {
 			return
 		}
 		if err != nil { // out of descriptors: it passes
+			w.log.Warn("descriptor socket: connection not accepted", "error", err)
 			time.Sleep(10 * time.Millisecond)
 			continue
 		}

@@ -164,24 +164,34 @@ func EndAll(dir string, grace time.Duration) (ended []int, err error) {
 	}
 	var errs []error
 	for _, path := range files {
-		socket := strings.TrimSuffix(path, ".json") + ".sock"
-		r, err := ReadRuntime(socket)
-		if err != nil {
-			errs = append(errs, err)
-			continue
+		pid, err := End(strings.TrimSuffix(path, ".json")+".sock", grace)
+		if pid != 0 {
+			ended = append(ended, pid)
 		}
-		if r.Running() {
-			if err := r.End(grace); err != nil {
-				errs = append(errs, err)
-				continue
-			}
-			ended = append(ended, r.PID)
-		}
-		for _, ending := range []string{".sock", ".fds", ".json"} {
-			if err := os.Remove(beside(socket, ending)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				errs = append(errs, err)
-			}
-		}
+		errs = append(errs, err)
 	}
 	return ended, errors.Join(errs...)
+}
+
+// End ends the host at a socket, and removes what it left, or one that was dead.
+// It gives the pid of one that it ended, else 0. errors.Is finds fs.ErrNotExist
+// where none was.
+func End(socket string, grace time.Duration) (pid int, err error) {
+	r, err := ReadRuntime(socket)
+	if err != nil {
+		return 0, err
+	}
+	if r.Running() {
+		if err := r.End(grace); err != nil {
+			return 0, err
+		}
+		pid = r.PID
+	}
+	var errs []error
+	for _, ending := range []string{".sock", ".fds", ".json"} {
+		if err := os.Remove(beside(socket, ending)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return pid, errors.Join(errs...)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -472,5 +473,37 @@ func TestALonelyHostEnds(t *testing.T) {
 	log, err := os.ReadFile(filepath.Join(d.Dir, "run", "hosts", "soft.log"))
 	if err != nil || !strings.Contains(string(log), "no daemon was there for the linger time of 200ms") {
 		t.Errorf("%v: its log says\n%s", err, log)
+	}
+}
+
+// TestADaemonThatDoesNotComeToServeLeavesNoHost: its door is taken.
+func TestADaemonThatDoesNotComeToServeLeavesNoHost(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	dir, err := os.MkdirTemp("", "afd-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, daemon.Binary(t, "accelfabd"), "--node-id", "n", "--state-dir", dir+"/state", "--run-dir", dir+"/run", "--http", "off",
+		"--listen", "tcp://"+l.Addr().String(), "--device", one).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "address already in use") {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if files, err := filepath.Glob(dir + "/run/hosts/*"); err != nil || len(files) == 0 {
+		t.Errorf("%q, %v: there was no host: nothing is tested", files, err)
+	}
+	for _, name := range []string{"soft.sock", "soft.json"} {
+		if _, err := os.Lstat(filepath.Join(dir, "run", "hosts", name)); err == nil {
+			t.Errorf("%s is left, and its host", name)
+		}
+	}
+	if ended, err := host.EndAll(dir+"/run/hosts", 10*time.Second); len(ended) > 0 || err != nil {
+		t.Errorf("hosts were left: %v, %v", ended, err)
 	}
 }
