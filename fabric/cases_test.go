@@ -177,7 +177,9 @@ func TestX04AFaultForEverIsToldAFewTimes(t *testing.T) {
 		w.cards[0].fail("DestroyQueuePairs", errors.New("for ever"))
 		f := w.f
 		done := make(chan error, 1)
-		go func() { done <- f.CloseSession(ctx(), alice, fabric.CloseSession{Delete: fabric.Delete{Name: sessionS}}) }()
+		go func() {
+			done <- f.CloseSession(ctx(), alice, fabric.CloseSession{Delete: fabric.Delete{Name: sessionS}})
+		}()
 		for range 60 {
 			pass(time.Minute)
 		}

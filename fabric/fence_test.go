@@ -30,7 +30,7 @@ func TestL07AnOldGenerationIsRefused(t *testing.T) {
 		old := believing(alice, 1)
 		must(w.f.KeepAlive(ctx(), old, fabric.KeepAlive{Name: sessionS}))
 		w.restart(false)
-		s := must(w.f.ResumeSession(ctx(), alice, fabric.ResumeSession{Name: sessionS, Generation: 1}))
+		s := must(w.f.ResumeSession(ctx(), alice, fabric.ResumeSession{Update: fabric.Update{Name: sessionS}, Generation: 1}))
 		if s.Generation != 2 || s.State != fabric.StateActive {
 			t.Fatalf("%+v", s)
 		}
@@ -68,7 +68,7 @@ func TestL07AnOldGenerationIsRefused(t *testing.T) {
 				return w.f.CloseSession(ctx(), c, fabric.CloseSession{Delete: fabric.Delete{Name: sessionS}})
 			},
 			"resume": func(c fabric.Caller) error {
-				_, err := w.f.ResumeSession(ctx(), c, fabric.ResumeSession{Name: sessionS})
+				_, err := w.f.ResumeSession(ctx(), c, fabric.ResumeSession{Update: fabric.Update{Name: sessionS}})
 				return err
 			},
 		} {
@@ -86,9 +86,9 @@ func TestL07AnOldGenerationIsRefused(t *testing.T) {
 		if now := len(w.events()); now != before {
 			t.Errorf("%d events more by refused calls", now-before)
 		}
-		_, err := w.f.ResumeSession(ctx(), alice, fabric.ResumeSession{Name: sessionS, Generation: 1})
+		_, err := w.f.ResumeSession(ctx(), alice, fabric.ResumeSession{Update: fabric.Update{Name: sessionS}, Generation: 1})
 		refused(t, err, fabric.GenerationStale, "generation")
-		_, err = w.f.ResumeSession(ctx(), bob, fabric.ResumeSession{Name: sessionS})
+		_, err = w.f.ResumeSession(ctx(), bob, fabric.ResumeSession{Update: fabric.Update{Name: sessionS}})
 		refused(t, err, fabric.PermissionDenied, "")
 	})
 }
@@ -124,7 +124,7 @@ func TestAResumeWaitsForWorkThatWasLetIn(t *testing.T) {
 		<-slow.began
 		resumed := make(chan int32, 1)
 		go func() {
-			must(w.f.ResumeSession(ctx(), alice, fabric.ResumeSession{Name: sessionS}))
+			must(w.f.ResumeSession(ctx(), alice, fabric.ResumeSession{Update: fabric.Update{Name: sessionS}}))
 			resumed <- slow.acted.Load()
 		}()
 		synctest.Wait()
@@ -155,7 +155,7 @@ func TestOneOfManyResumes(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 16 {
 			wg.Go(func() {
-				_, err := w.f.ResumeSession(ctx(), alice, fabric.ResumeSession{Name: sessionS, Generation: 1})
+				_, err := w.f.ResumeSession(ctx(), alice, fabric.ResumeSession{Update: fabric.Update{Name: sessionS}, Generation: 1})
 				switch {
 				case err == nil:
 					won.Add(1)

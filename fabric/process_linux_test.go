@@ -118,7 +118,7 @@ func TestAResumedSessionHasAnotherProcess(t *testing.T) {
 	w := realWorld(t)
 	old, next := newVictim(t), newVictim(t)
 	w.boundTo(old.Process.Pid)
-	s := must(w.f.ResumeSession(ctx(), here(), fabric.ResumeSession{Name: sessionS, Process: &fabric.Process{PID: int32(next.Process.Pid)}}))
+	s := must(w.f.ResumeSession(ctx(), here(), fabric.ResumeSession{Update: fabric.Update{Name: sessionS}, Process: &fabric.Process{PID: int32(next.Process.Pid)}}))
 	if s.Generation != 2 || int(s.Process.PID) != next.Process.Pid {
 		t.Fatalf("%+v", s)
 	}

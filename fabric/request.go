@@ -72,10 +72,9 @@ type CreateSession struct {
 
 // ResumeSession takes a session over.
 type ResumeSession struct {
-	Name         string
-	Generation   uint64   // that the caller believes in; 0: not checked
-	Process      *Process // that it dies with from now on
-	ValidateOnly bool
+	Update
+	Generation uint64   // that the caller believes in; 0: not checked
+	Process    *Process // that it dies with from now on
 }
 
 // ReleaseSession ends anybody's session.

@@ -34,6 +34,9 @@ func (f *Fabric) ResumeSession(ctx context.Context, c Caller, r ResumeSession) (
 		if err == nil {
 			err = f.usableSession(c, op, s)
 		}
+		if err == nil {
+			err = checkETag(op, r.ETag, s)
+		}
 		if err == nil && r.Generation != 0 && r.Generation != s.SessionAsk.Generation {
 			err = stale(op, s, r.Generation, s.SessionAsk.Generation)
 		}

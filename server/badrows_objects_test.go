@@ -53,6 +53,7 @@ func sessionRows(x *fixture) []badRow {
 		bad("generation", "newer", func(m keep) { m.Generation = 2 }, fabric.GenerationStale),
 		bad("generation", "newer", func(m *pb.KeepAliveSessionsRequest) { m.Generation = 2 }, fabric.GenerationStale),
 		bad("generation", "newer", func(m *pb.ResumeSessionRequest) { m.Generation = 2 }, fabric.GenerationStale),
+		bad("etag", "of before", func(m *pb.ResumeSessionRequest) { m.Etag = "deadbeef-1" }, fabric.ETagMismatch),
 		bad("process.pid", "negative", func(m *pb.ResumeSessionRequest) { m.Process = &pb.Session_Process{Pid: -1} }, fabric.FieldInvalid),
 		bad("reason", "missing", func(m *pb.ReleaseSessionRequest) { m.Reason = "" }, fabric.FieldRequired),
 		bad("reason", "blank", func(m *pb.ReleaseSessionRequest) { m.Reason = " " }, fabric.FieldRequired),

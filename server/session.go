@@ -196,8 +196,9 @@ func (s sessionService) KeepAliveSessions(stream grpc.BidiStreamingServer[pb.Kee
 }
 
 func (s sessionService) ResumeSession(ctx context.Context, r *pb.ResumeSessionRequest) (*pb.Session, error) {
-	out, err := s.fabric.ResumeSession(ctx, caller(ctx), fabric.ResumeSession{Name: r.Name, Generation: r.Generation,
-		Process: processOf(r.GetProcess()), ValidateOnly: r.ValidateOnly})
+	out, err := s.fabric.ResumeSession(ctx, caller(ctx), fabric.ResumeSession{
+		Update:     fabric.Update{Name: r.Name, ETag: r.Etag, ValidateOnly: r.ValidateOnly},
+		Generation: r.Generation, Process: processOf(r.GetProcess())})
 	if err != nil {
 		return nil, err
 	}

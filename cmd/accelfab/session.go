@@ -164,7 +164,7 @@ func (p *processFlag) process() (*pb.Session_Process, error) {
 func newSessionResumeCmd(a *app) *cobra.Command {
 	var generation uint64
 	var process processFlag
-	var validateOnly bool
+	var how removal
 	cmd := on(a, sessions, &cobra.Command{
 		Use:   sessions.use("resume"),
 		Short: "Take a session over, so that its old holder can do nothing any more",
@@ -177,12 +177,13 @@ grows, and calls that name the old one are refused.`,
 			return nil, err
 		}
 		return func(ctx context.Context, c *client.Client) (*pb.Session, error) {
-			return c.Sessions.ResumeSession(ctx, &pb.ResumeSessionRequest{Name: name, Generation: generation, Process: p, ValidateOnly: validateOnly})
+			return c.Sessions.ResumeSession(ctx, &pb.ResumeSessionRequest{Name: name, Generation: generation, Process: p, Etag: how.etag, ValidateOnly: how.validateOnly})
 		}, nil
 	}, sessions.print)
 	cmd.Flags().Uint64Var(&generation, "generation", 0, "refuse if the session has another generation")
 	process.flag(cmd)
-	validateOnlyFlag(cmd, &validateOnly)
+	cmd.Flags().StringVar(&how.etag, "etag", "", "refuse if the session has changed since it had this etag")
+	validateOnlyFlag(cmd, &how.validateOnly)
 	return cmd
 }
 

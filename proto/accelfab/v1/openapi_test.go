@@ -54,7 +54,7 @@ func TestOpenAPIHasEveryMethod(t *testing.T) {
 			}
 		}
 	}
-	methods(t, func(t *testing.T, m protoreflect.MethodDescriptor) {
+	unary(t, func(t *testing.T, m protoreflect.MethodDescriptor) {
 		if id := string(m.Parent().Name()) + "_" + string(m.Name()); !operations[id] {
 			t.Errorf("the document has no operation %s", id)
 		}

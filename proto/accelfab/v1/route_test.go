@@ -52,7 +52,7 @@ func TestEveryRouteLeadsToItsMethod(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	methods(t, func(t *testing.T, m protoreflect.MethodDescriptor) {
+	unary(t, func(t *testing.T, m protoreflect.MethodDescriptor) {
 		verb, template, body := route(t, m)
 		path := variable.ReplaceAllStringFunc(template, func(v string) string {
 			return strings.ReplaceAll(variable.FindStringSubmatch(v)[1], "*", "x1")

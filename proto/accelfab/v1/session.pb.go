@@ -694,7 +694,9 @@ type ResumeSessionRequest struct {
 	Process *Session_Process `protobuf:"bytes,3,opt,name=process,proto3" json:"process,omitempty"`
 	// Check everything and change nothing: the reply, or the error, is the one that the call would have had,
 	// as far as it can be told without the device.
-	ValidateOnly  bool `protobuf:"varint,4,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
+	ValidateOnly bool `protobuf:"varint,4,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
+	// Refuse with ETAG_MISMATCH (ABORTED) if the session's etag is another. Empty asks for no check.
+	Etag          string `protobuf:"bytes,5,opt,name=etag,proto3" json:"etag,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -755,6 +757,13 @@ func (x *ResumeSessionRequest) GetValidateOnly() bool {
 		return x.ValidateOnly
 	}
 	return false
+}
+
+func (x *ResumeSessionRequest) GetEtag() string {
+	if x != nil {
+		return x.Etag
+	}
+	return ""
 }
 
 // Request of ReleaseSession.
@@ -1389,7 +1398,7 @@ const file_accelfab_v1_session_proto_rawDesc = "" +
 	"\vexpire_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampH\x00R\n" +
 	"expireTime\x12*\n" +
 	"\x05error\x18\x03 \x01(\v2\x12.google.rpc.StatusH\x00R\x05errorB\b\n" +
-	"\x06result\"\xd0\x01\n" +
+	"\x06result\"\xe9\x01\n" +
 	"\x14ResumeSessionRequest\x12,\n" +
 	"\x04name\x18\x01 \x01(\tB\x18\xe0A\x02\xfaA\x12\n" +
 	"\x10accelfab/SessionR\x04name\x12#\n" +
@@ -1397,7 +1406,8 @@ const file_accelfab_v1_session_proto_rawDesc = "" +
 	"generation\x18\x02 \x01(\x04B\x03\xe0A\x01R\n" +
 	"generation\x12;\n" +
 	"\aprocess\x18\x03 \x01(\v2\x1c.accelfab.v1.Session.ProcessB\x03\xe0A\x01R\aprocess\x12(\n" +
-	"\rvalidate_only\x18\x04 \x01(\bB\x03\xe0A\x01R\fvalidateOnly\"\xa5\x01\n" +
+	"\rvalidate_only\x18\x04 \x01(\bB\x03\xe0A\x01R\fvalidateOnly\x12\x17\n" +
+	"\x04etag\x18\x05 \x01(\tB\x03\xe0A\x01R\x04etag\"\xa5\x01\n" +
 	"\x15ReleaseSessionRequest\x12,\n" +
 	"\x04name\x18\x01 \x01(\tB\x18\xe0A\x02\xfaA\x12\n" +
 	"\x10accelfab/SessionR\x04name\x12\x1b\n" +
