@@ -255,3 +255,27 @@ func TestAnotherUserIsRefused(t *testing.T) {
 		t.Errorf("another user: %v (3: not reached, 4: let in)", err)
 	}
 }
+
+func TestWordOfAnotherUserIsNotBelieved(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root, to give a file away")
+	}
+	socket := socketIn(t)
+	me, err := Self()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := (Runtime{Process: me}).write(socket); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := ReadRuntime(socket); err != nil || r.Process != me {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if err := os.Chown(beside(socket, ".json"), 65534, 65534); err != nil {
+		t.Fatal(err)
+	}
+	// It names this process, which would be ended.
+	if _, err := End(socket, time.Second); !errors.Is(err, ErrStranger) {
+		t.Errorf("%v, want ErrStranger", err)
+	}
+}

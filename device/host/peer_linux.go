@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrStranger is what errors.Is finds when the process at the other end is of
-// another user.
-var ErrStranger = errors.New("the process at the other end of the socket is of another user")
+// ErrStranger is what errors.Is finds when the process at the other end of a
+// socket, or what is known of it, is of another user.
+var ErrStranger = errors.New("the device host is of another user")
 
 // checkPeer makes sure that the other end of a connection is of this user, or
 // root. For a connection that was dialled the kernel says who listens, for one
@@ -31,7 +31,7 @@ func checkPeer(conn *net.UnixConn) error {
 		return fmt.Errorf("SO_PEERCRED: %w", err)
 	}
 	if us := os.Geteuid(); cred.Uid != 0 && int(cred.Uid) != us {
-		return fmt.Errorf("%w: process %d of uid %d, this one is of uid %d; remove the socket, or give another run directory", ErrStranger, cred.Pid, cred.Uid, us)
+		return fmt.Errorf("%w: process %d of uid %d is at the other end of the socket, this one is of uid %d; remove the socket, or give another run directory", ErrStranger, cred.Pid, cred.Uid, us)
 	}
 	return nil
 }

@@ -48,13 +48,24 @@ func (r Runtime) write(socket string) error {
 }
 
 // ReadRuntime reads who serves at a socket, or served last. errors.Is finds
-// fs.ErrNotExist if nobody did.
+// fs.ErrNotExist if nobody did, and ErrStranger if another user says so: who
+// believed it would end a process of that user's choice.
 func ReadRuntime(socket string) (Runtime, error) {
 	path := beside(socket, ".json")
 	var r Runtime
-	b, err := os.ReadFile(path)
+	f, err := os.Open(path)
+	if err != nil {
+		return r, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
 	if err == nil {
-		err = json.Unmarshal(b, &r)
+		if st, ok := info.Sys().(*syscall.Stat_t); !ok || st.Uid != 0 && int(st.Uid) != os.Geteuid() {
+			err = ErrStranger
+		}
+	}
+	if err == nil {
+		err = json.NewDecoder(f).Decode(&r)
 	}
 	if err != nil {
 		return r, fmt.Errorf("%s: %w", path, err)
