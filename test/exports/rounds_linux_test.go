@@ -29,30 +29,35 @@ func TestRoundsLeaveNothing(t *testing.T) {
 	n := start(t)
 	const warm, callers, parts = 100, 8, 10
 	n.rounds(0, warm, callers)
-	before := n.descriptors()
+	before := n.Counts()
 	var took []time.Duration
-	var heaps [parts + 1]int
-	heaps[0] = n.heap()
-	t.Logf("%7s %9s %10s %10s %12s %12s", "rounds", "rounds/s", "p50", "p99", "descriptors", "heap (MB)")
+	var heaps, hosts [parts + 1]int // of the daemon, and of its device host
+	t.Logf("%7s %9s %10s %10s %10s %16s %11s %20s", "rounds", "rounds/s", "p50", "p99", "heap (MB)", "host memory (MB)", "descriptors", "goroutines, at most")
+	most := 0
 	for i := range parts {
 		count := (i+1)*rounds/parts - i*rounds/parts
 		began := time.Now()
 		part := n.rounds(warm+i*rounds/parts, count, callers)
 		whole := time.Since(began)
-		took, heaps[i+1] = append(took, part...), n.heap()
+		took, heaps[i+1], hosts[i+1] = append(took, part...), n.heap(), n.hostMemory()
 		slices.Sort(part)
-		t.Logf("%7d %9.0f %10v %10v %12d %12d", (i+1)*rounds/parts, float64(count)/whole.Seconds(), ms(part[count/2]), ms(part[count*99/100]), len(n.descriptors()), heaps[i+1])
+		now := n.Counts()
+		most = max(most, now.Goroutines)
+		t.Logf("%7d %9.0f %10v %10v %10d %16d %5d, %4d %20d", (i+1)*rounds/parts, float64(count)/whole.Seconds(), ms(part[count/2]), ms(part[count*99/100]),
+			heaps[i+1], hosts[i+1], now.Descriptors, now.HostDescriptors, most)
 	}
 	slices.Sort(took)
 	t.Logf("%d rounds of export, fetch, upload, import, revoke (every other), delete by %d callers: p50 %v, p99 %v", rounds, callers, ms(took[rounds/2]), ms(took[rounds*99/100]))
 
 	// The device learns of a close by an event.
 	deadline := time.Now().Add(20 * time.Second)
-	for len(n.descriptors()) > len(before) {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for now := n.Counts(); !now.Within(before); now = n.Counts() {
 		if time.Now().After(deadline) {
-			t.Fatalf("the daemon holds %d descriptors, %d before:\n%s", len(n.descriptors()), len(before), strings.Join(n.descriptors(), "\n"))
+			t.Fatalf("%+v, before %+v; the daemon has open:\n%s", now, before, strings.Join(n.descriptors(), "\n"))
 		}
-		must(n.Nodes.GetNode(t.Context(), &pb.GetNodeRequest{Name: "nodes/local"}))(t)
+		<-tick.C
 	}
 	// Each round leaves two tombstones, of which there are 65,536 at most, and
 	// those are dropped every 10 s. 100 bytes a round would be 5 MB in the second
@@ -60,6 +65,9 @@ func TestRoundsLeaveNothing(t *testing.T) {
 	const tombstones, slack = 65536, 4
 	if half := heaps[parts/2]; rounds > tombstones && heaps[parts] > half+slack {
 		t.Errorf("the heap has %d MB after all rounds, %d after half of them", heaps[parts], half)
+	}
+	if half := hosts[parts/2]; rounds > tombstones && hosts[parts] > half+2*slack {
+		t.Errorf("the host has %d MB after all rounds, %d after half of them", hosts[parts], half)
 	}
 }
 
@@ -131,4 +139,16 @@ func (n *node) heap() (mb int) {
 		mb = must(strconv.Atoi(all[len(all)-1][1]))(n.t)
 	}
 	return mb
+}
+
+// hostMemory is what the device host has of the machine's memory that is no file, in
+// MB.
+func (n *node) hostMemory() (mb int) {
+	n.t.Helper()
+	for line := range strings.Lines(string(must(os.ReadFile(fmt.Sprintf("/proc/%d/status", n.Host("soft").PID)))(n.t))) {
+		if rest, ok := strings.CutPrefix(line, "RssAnon:"); ok {
+			fmt.Sscan(rest, &mb)
+		}
+	}
+	return mb >> 10
 }

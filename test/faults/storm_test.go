@@ -4,13 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
-	"net/http"
 	"os"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -55,7 +51,7 @@ func TestAfterAStormNothingIsLeft(t *testing.T) {
 	// What is made on first use is made before the count.
 	s.act(t.Context(), rand.New(rand.NewPCG(seed, 0)), 0)
 	s.clean(t)
-	before := counts(t, d)
+	before := d.Counts()
 
 	var wg sync.WaitGroup
 	for i := range stormCallers {
@@ -84,18 +80,12 @@ func TestAfterAStormNothingIsLeft(t *testing.T) {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		now := counts(t, d)
-		more := ""
-		for what, n := range now {
-			if n > before[what] {
-				more += fmt.Sprintf(" %s %d, %d before;", what, n, before[what])
-			}
-		}
-		if more == "" {
+		now := d.Counts()
+		if now.Within(before) {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("more than at the start:%s", more)
+			t.Fatalf("%+v, at the start %+v", now, before)
 		}
 		<-tick.C
 	}
@@ -279,32 +269,4 @@ func (s *storm) clean(t *testing.T) {
 			t.Errorf("%s is left with %v, %d of %d bytes free, held by %v", d.GetName(), u, d.GetMemoryFreeBytes(), d.GetMemoryBytes(), d.GetHolders())
 		}
 	}
-}
-
-var goroutinesLine = regexp.MustCompile(`(?m)^go_goroutines (\d+)$`)
-
-// counts are the daemon's goroutines, and the descriptors of it and of its hosts.
-func counts(t *testing.T, d *daemon.Daemon) map[string]int {
-	t.Helper()
-	reply, err := http.Get("http://" + d.HTTP + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer http.DefaultClient.CloseIdleConnections()
-	body, err := io.ReadAll(reply.Body)
-	reply.Body.Close()
-	m := goroutinesLine.FindSubmatch(body)
-	if err != nil || m == nil {
-		t.Fatalf("metrics without go_goroutines: %v", err)
-	}
-	n, _ := strconv.Atoi(string(m[1]))
-	all := map[string]int{"goroutines of the daemon": n}
-	for what, pid := range map[string]int{"descriptors of the daemon": d.PID(), "descriptors of the host": d.Host("soft").PID} {
-		list, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
-		if err != nil {
-			t.Fatal(err)
-		}
-		all[what] = len(list)
-	}
-	return all
 }
