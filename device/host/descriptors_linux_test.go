@@ -279,3 +279,46 @@ func TestWordOfAnotherUserIsNotBelieved(t *testing.T) {
 		t.Errorf("%v, want ErrStranger", err)
 	}
 }
+
+// TestAConnectionThatEndsWithoutAnAnswer: whether the host has the descriptor is
+// asked again.
+func TestAConnectionThatEndsWithoutAnAnswer(t *testing.T) {
+	for _, took := range []bool{false, true} {
+		path := beside(socketIn(t), ".fds")
+		l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := newWaiting(slog.New(slog.DiscardHandler))
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			conn, err := l.AcceptUnix()
+			if err != nil {
+				return
+			}
+			data, files, _ := receivePacket(conn)
+			if took {
+				w.do(data, files)
+			} else {
+				files[0].Close()
+			}
+			conn.Close()
+			w.serve(l)
+		}()
+		end, closed := pipe(t)
+		id, err := leave(t.Context(), path, end)
+		if err != nil {
+			t.Errorf("taken before %t: %v", took, err)
+		}
+		end.Close()
+		if f := w.take(id); f == nil || closed() {
+			t.Errorf("taken before %t: the descriptor is not there", took)
+		} else if f.Close(); !closed() {
+			t.Errorf("taken before %t: a copy is left", took)
+		}
+		l.Close()
+		<-done
+		w.close()
+	}
+}

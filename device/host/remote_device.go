@@ -215,8 +215,7 @@ func (r *remote) OpenExport(ctx context.Context, uid device.UID) (*os.File, erro
 
 // leave hands a descriptor to the host.
 func (r *remote) leave(ctx context.Context, f *os.File) ([]byte, error) {
-	id := newDescriptorID()
-	_, err := transfer(ctx, beside(r.link.Socket, ".fds"), id, f)
+	id, err := leave(ctx, beside(r.link.Socket, ".fds"), f)
 	return id[:], err
 }
 
