@@ -227,6 +227,9 @@ func (i *importFlags) upload(ctx context.Context, c *client.Client) (string, err
 		}
 	} else {
 		file = os.NewFile(uintptr(i.fd), "import-fd")
+		if _, err := file.Stat(); err != nil {
+			return "", usage("--import-fd %d: this process has no such descriptor open", i.fd)
+		}
 	}
 	defer file.Close()
 	up, err := c.UploadDescriptor(ctx, file)
