@@ -31,6 +31,12 @@ func trade(ctx context.Context, path string, packet []byte, descriptor *os.File)
 	}
 	data, control := make([]byte, maxReply), make([]byte, unix.CmsgSpace(4))
 	n, nc, flags, _, err := u.ReadMsgUnix(data, control)
+	if errors.Is(err, io.EOF) {
+		// The kernel looks whether the daemon is gone after it has found no packet
+		// (unix_dgram_recvmsg, net/unix/af_unix.c): one that came between the two is
+		// there at a second look.
+		n, nc, flags, _, err = u.ReadMsgUnix(data, control)
+	}
 	var files []*os.File
 	messages, bad := unix.ParseSocketControlMessage(control[:max(nc, 0)])
 	for i := range messages {

@@ -59,7 +59,13 @@ var errHeld = errors.New("locked by another process")
 func receivePacket(conn *net.UnixConn) (data []byte, files []*os.File, err error) {
 	data, control := make([]byte, maxPacket), make([]byte, unix.CmsgSpace(4))
 	n, nc, flags, _, err := conn.ReadMsgUnix(data, control) // close-on-exec
-	n, nc = max(n, 0), max(nc, 0)                           // -1 with some errors
+	if errors.Is(err, io.EOF) {
+		// The kernel looks whether the peer is gone after it has found no packet
+		// (unix_dgram_recvmsg, net/unix/af_unix.c): one that came between the two, just
+		// before the peer closed, is there at a second look.
+		n, nc, flags, _, err = conn.ReadMsgUnix(data, control)
+	}
+	n, nc = max(n, 0), max(nc, 0) // -1 with some errors
 	messages, bad := unix.ParseSocketControlMessage(control[:nc])
 	for i := range messages {
 		fds, _ := unix.ParseUnixRights(&messages[i]) // of another kind: none
