@@ -37,13 +37,21 @@ type underWay struct {
 	none    chan struct{} // closed then; Fabric.mu guards it
 }
 
-// enterWork counts work on a session, so that who takes the session over can wait
-// for its end. Fabric.mu is held.
-func (s *record) enterWork() { s.life.work.count.Add(1) }
+// enterWork counts work on r, so that who takes the session over can wait for its
+// end, and that nothing is destroyed under it. Fabric.mu is held.
+func (r *record) enterWork() {
+	r.sess.life.work.count.Add(1)
+	r.work.Add(1)
+}
 
 // leaveWork ends what enterWork began.
-func (f *Fabric) leaveWork(s *record) {
-	w := &s.life.work
+func (f *Fabric) leaveWork(r *record) {
+	if r.work.Add(-1) == 0 && r.awaited.Load() {
+		f.mu.Lock()
+		r.card.push(r)
+		f.mu.Unlock()
+	}
+	w := &r.sess.life.work
 	if w.count.Add(-1) > 0 || !w.awaited.Load() {
 		return
 	}
@@ -54,6 +62,13 @@ func (f *Fabric) leaveWork(s *record) {
 		w.none = nil
 		w.awaited.Store(false)
 	}
+}
+
+// worked reports whether work is under way on r, and has r pushed at its end.
+// Nothing new begins on what is to go. Fabric.mu is held.
+func (r *record) worked() bool {
+	r.awaited.Store(true)
+	return r.work.Load() > 0
 }
 
 // awaitWork waits until no work is under way that was admitted before.

@@ -93,14 +93,14 @@ func TestL07AnOldGenerationIsRefused(t *testing.T) {
 	})
 }
 
-// slowPost is a device whose Post waits.
-type slowPost struct {
+// slowWrite is a device whose WriteMemory waits.
+type slowWrite struct {
 	device.Device
 	began, release chan struct{}
 	acted          *atomic.Int32
 }
 
-func (s slowPost) WriteMemory(c context.Context, address uint64, p []byte) error {
+func (s slowWrite) WriteMemory(c context.Context, address uint64, p []byte) error {
 	s.began <- struct{}{}
 	<-s.release
 	s.acted.Add(1)
@@ -112,7 +112,7 @@ func (s slowPost) WriteMemory(c context.Context, address uint64, p []byte) error
 func TestAResumeWaitsForWorkThatWasLetIn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		slow := slowPost{began: make(chan struct{}), release: make(chan struct{}), acted: new(atomic.Int32)}
+		slow := slowWrite{began: make(chan struct{}), release: make(chan struct{}), acted: new(atomic.Int32)}
 		w.wrap = func(d device.Device) device.Device { s := slow; s.Device = d; return s }
 		w.open()
 		defer w.close()
@@ -143,6 +143,40 @@ func TestAResumeWaitsForWorkThatWasLetIn(t *testing.T) {
 		if err := <-wrote; err != nil {
 			t.Errorf("the write that was let in: %v", err)
 		}
+	})
+}
+
+// A buffer is not freed while a call that was let in reads or writes it: its memory
+// may be another session's at once.
+func TestNothingIsFreedUnderACall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		slow := slowWrite{began: make(chan struct{}), release: make(chan struct{}), acted: new(atomic.Int32)}
+		w.wrap = func(d device.Device) device.Device { s := slow; s.Device = d; return s }
+		w.open()
+		defer w.close()
+		w.full()
+		wrote := make(chan error, 1)
+		go func() {
+			wrote <- w.f.WriteBuffer(ctx(), alice, fabric.BufferRange{Buffer: d0 + "/buffers/b"}, []byte("late"))
+		}()
+		<-slow.began
+		closed := make(chan error, 1)
+		go func() {
+			closed <- w.f.CloseSession(ctx(), alice, fabric.CloseSession{Delete: fabric.Delete{Name: sessionS}})
+		}()
+		pass(time.Second)
+		w.onDevice(0, 1, 0, 0) // all else is gone, the domain too
+		err := w.f.WriteBuffer(ctx(), alice, fabric.BufferRange{Buffer: d0 + "/buffers/b"}, []byte("later"))
+		refused(t, err, fabric.SessionClosed, "name")
+		close(slow.release)
+		if err := <-wrote; err != nil {
+			t.Error(err)
+		}
+		if err := <-closed; err != nil {
+			t.Error(err)
+		}
+		w.onDevice(0, 0, 0, 0)
 	})
 }
 

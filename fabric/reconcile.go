@@ -246,8 +246,8 @@ func (c *card) destroy(k kind, recs []*record) {
 	for _, r := range recs {
 		switch c.planned(r) {
 		case actDestroy:
-			if r.alive > 0 {
-				continue // what is in it goes first and pushes it then
+			if r.alive > 0 || r.worked() {
+				continue // what is in it, or reads and writes it, goes first and pushes it then
 			}
 			gone, uids = append(gone, r), append(uids, r.UID)
 		case actForget:

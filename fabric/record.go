@@ -3,6 +3,7 @@ package fabric
 import (
 	"slices"
 	"sort"
+	"sync/atomic"
 	"time"
 
 	"github.com/accelfab/accelfab/device"
@@ -35,6 +36,9 @@ type record struct {
 	qps       int  // in a domain
 	exports   int  // of a buffer
 	alive     int  // of these, the ones that are on the device
+
+	work    atomic.Int32 // calls that work on it on the device, without the lock
+	awaited atomic.Bool  // its destruction waits for their end
 
 	tries   int // failed attempts of the present step
 	failure Condition

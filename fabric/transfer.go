@@ -41,13 +41,13 @@ func (f *Fabric) working(c Caller, op string, k kind, name string) (target, erro
 	defer f.mu.RUnlock()
 	t, err := f.target(c, op, k, name)
 	if err == nil {
-		t.sess.enterWork()
+		t.enterWork()
 	}
 	return t, err
 }
 
 // done ends work that working began.
-func (f *Fabric) done(t target) { f.leaveWork(t.sess) }
+func (f *Fabric) done(t target) { f.leaveWork(t.record) }
 
 // target is using with Fabric.mu held.
 func (f *Fabric) target(c Caller, op string, k kind, name string) (target, error) {
