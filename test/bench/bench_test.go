@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 func TestEveryGroupMeasures(t *testing.T) {
 	// Rows that may be 0 or, of few queue pairs, below: what is lost, sent
 	// again, taken out of memory that was there, or told in coarse steps.
-	mayBeZero := []string{manyLostName, plainLostName, againName, resentName, "accelfabd idle: resident memfds", costName, processorName}
+	mayBeZero := []string{manyLostName, plainLostName, againName, resentName, "accelfabd idle: resident memfds", costName, processorName, leftName, othersName}
 	want := map[string][]string{
 		"qp": {"write of 4 KiB and fdatasync, blocks there: p50", p50(durableName), p50(bareName), p50(updateName), p50(fullName), p50(singleName),
 			withCallers(healthName, 1), withCallers(healthName, 64),
@@ -37,6 +37,7 @@ func TestEveryGroupMeasures(t *testing.T) {
 		"libfabric": {sendHalfName, sendMiBName},
 		"memory":    {idleName, costName},
 		"scale":     {scaleName},
+		"leases":    {restartName(200), victimName(1), leftName},
 	}
 	for _, g := range groups {
 		t.Run(g.name, func(t *testing.T) {

@@ -20,6 +20,7 @@ import (
 // daemon is accelfabd itself, with a software HLS-2: eight cards of 24 ports.
 type daemon struct {
 	cmd    *exec.Cmd
+	exited <-chan error
 	dir    string
 	socket string
 }
@@ -44,6 +45,18 @@ func (b *bench) withDaemon(ctx context.Context, fn func(*daemon) error) (err err
 	defer func() { err = errors.Join(err, os.RemoveAll(d.dir)) }()
 	run := filepath.Join(d.dir, "run")
 	d.socket = filepath.Join(run, "accelfabd.sock")
+	if err := d.start(ctx, b); err != nil {
+		_, left := host.EndAll(filepath.Join(run, "hosts"), 10*time.Second)
+		return errors.Join(err, left)
+	}
+	err = fn(d)
+	d.cmd.Process.Signal(syscall.SIGINT) // its device hosts end with it
+	return errors.Join(err, <-d.exited)
+}
+
+// start starts accelfabd on the daemon's directories and waits until it serves.
+func (d *daemon) start(ctx context.Context, b *bench) error {
+	run := filepath.Dir(d.socket)
 	d.cmd = exec.CommandContext(ctx, b.accelfabd, "--node-id", nodeID, "--device", devices,
 		"--state-dir", filepath.Join(d.dir, "state"), "--run-dir", run,
 		"--listen", "unix://"+d.socket, "--http", "off", "--log-level", "warn")
@@ -51,16 +64,23 @@ func (b *bench) withDaemon(ctx context.Context, fn func(*daemon) error) (err err
 	if err := d.cmd.Start(); err != nil {
 		return err
 	}
-	exited := make(chan error, 1)
-	go func() { exited <- d.cmd.Wait() }()
+	exited, cmd := make(chan error, 1), d.cmd
+	d.exited = exited
+	go func() { exited <- cmd.Wait() }()
 	if err := waitReady(ctx, filepath.Join(run, "accelfabd.json"), exited); err != nil {
 		d.cmd.Process.Kill()
-		_, left := host.EndAll(filepath.Join(run, "hosts"), 10*time.Second)
-		return errors.Join(err, left)
+		return err
 	}
-	err = fn(d)
-	d.cmd.Process.Signal(syscall.SIGINT) // its device hosts end with it
-	return errors.Join(err, <-exited)
+	return nil
+}
+
+// kill ends the daemon at once, and leaves its device hosts.
+func (d *daemon) kill() error {
+	if err := d.cmd.Process.Kill(); err != nil {
+		return err
+	}
+	<-d.exited
+	return os.Remove(filepath.Join(filepath.Dir(d.socket), "accelfabd.json"))
 }
 
 // processes are the daemon and its device hosts.

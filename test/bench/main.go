@@ -75,6 +75,7 @@ var groups = []group{
 	{"libfabric", libfabric},
 	{"memory", memory},
 	{"scale", scale},
+	{"leases", leases},
 }
 
 // names gives the names of the groups with sep between them.
@@ -159,7 +160,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		}
 		defer pprof.StopCPUProfile()
 	}
-	if slices.Contains(selected, "memory") || slices.Contains(selected, "scale") {
+	if slices.Contains(selected, "memory") || slices.Contains(selected, "scale") || slices.Contains(selected, "leases") {
 		if err := b.buildDaemon(ctx); err != nil {
 			return err
 		}
