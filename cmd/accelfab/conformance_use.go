@@ -272,7 +272,7 @@ func (t *trial) movedInUse(ctx context.Context) error {
 	switch {
 	case !t.capable(t.exporter, "MOVE"):
 		return notApplicable("the exporter moves no buffers")
-	case t.export.GetMappable():
+	case t.capable(t.exporter, "MAPPABLE"):
 		return notApplicable("a mappable export keeps its buffer where it is")
 	}
 	if err := t.inUse(ctx); err != nil {
