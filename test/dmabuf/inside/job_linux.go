@@ -359,3 +359,11 @@ func (j *job) close(ctx context.Context) error {
 	fmt.Println("everything is closed; what the holder kept is apart from what came after")
 	return nil
 }
+
+// conformance holds the cards against what is asked of every exporter and importer:
+// what a mappable export cannot do does not apply, all else must hold.
+func (j *job) conformance(ctx context.Context) error {
+	out, err := exec.CommandContext(ctx, "/accelfab", "--server", server, "conformance", "importer").CombinedOutput()
+	fmt.Printf("%s", out)
+	return err
+}

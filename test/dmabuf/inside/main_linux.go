@@ -58,6 +58,7 @@ func run(ctx context.Context) error {
 		{"refusals", (*job).refusals},
 		{"import", (*job).imported},
 		{"close", (*job).close},
+		{"conformance", (*job).conformance},
 	} {
 		if err := step.run(j, ctx); err != nil {
 			return fmt.Errorf("%s: %w", step.name, err)
