@@ -198,3 +198,36 @@ func TestX04AFaultForEverIsToldAFewTimes(t *testing.T) {
 		w.onDevice(0, 0, 0, 0)
 	})
 }
+
+// S02: devices that call themselves otherwise after a restart keep their objects,
+// and nothing is done on the wrong one.
+func TestS02RenumberedDevicesKeepTheirObjects(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		for i, c := range w.cards {
+			c.info.Serial = fmt.Sprint("serial", i)
+		}
+		w.restart(false)
+		w.full() // on d0
+		qpn := w.getQP("q").Local.QPN
+		a, b := w.cards[0].info.ID, w.cards[1].info.ID
+		w.cards[0].info.ID, w.cards[1].info.ID = b, a
+		w.restart(false)
+		w.onDevice(1, 1, 1, 1) // of the card that was d0
+		if q := w.getQP("q"); q.State != fabric.StateReady || q.Local.QPN != qpn {
+			t.Errorf("%+v", q)
+		}
+		if b := must(w.f.GetBuffer(ctx(), alice, d0+"/buffers/b")); b.State != fabric.StateReady {
+			t.Errorf("%+v", b)
+		}
+		w.told(t, "nodes/n1", "system", fabric.CauseDevice, "the device that calls itself d1 is d0")
+		// Another card in the place of the first is another device.
+		w.cards[0].info.Serial = "another"
+		w.restart(true)
+		if d := must(w.f.GetDevice(ctx(), root, "nodes/n1/devices/d1-2")); d.Info.Serial != "another" || d.Usage != (fabric.Usage{}) {
+			t.Errorf("%+v", d)
+		}
+		if b := must(w.f.GetBuffer(ctx(), alice, d0+"/buffers/b")); b.Session != sessionS {
+			t.Errorf("%+v", b)
+		}
+	})
+}

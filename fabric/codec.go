@@ -45,6 +45,8 @@ type stored struct {
 	Command    string      `cbor:"29,keyasint,omitempty"` // of a session's owner
 	Why        string      `cbor:"30,keyasint,omitempty"` // of a session that was released: the operator's words
 	Life       *nodeLife   `cbor:"31,keyasint,omitempty"` // of the node
+	// Devices are those that the node has had, by their ids in names.
+	Devices map[string]deviceMark `cbor:"32,keyasint,omitempty"`
 
 	extra []byte // encoded keys and values that this version does not know
 	nx    int    // how many
@@ -196,7 +198,7 @@ var knownKeys = func() map[uint64]bool {
 	for k := range uint64(11) {
 		m[k] = true
 	}
-	for k := uint64(20); k <= 31; k++ {
+	for k := uint64(20); k <= 32; k++ {
 		m[k] = true
 	}
 	return m

@@ -48,7 +48,10 @@ func DescribeRecord(r Record) (RecordText, error) {
 	case kindExport:
 		t.Asked = s.ExportAsk
 	case kindNode:
-		t.Asked = s.Life
+		t.Asked = struct {
+			Life    *nodeLife             `json:"life,omitempty"`
+			Devices map[string]deviceMark `json:"devices,omitempty"`
+		}{s.Life, s.Devices}
 	case kindTombstone:
 		t.Asked = s.Gone
 	}

@@ -245,7 +245,7 @@ func (f *Fabric) viewExport(r *record) MemoryExport {
 }
 
 func (f *Fabric) viewAttachment(at device.Attachment) Attachment {
-	v := Attachment{Device: f.names.node + "/devices/" + at.Importer, Attachment: at}
+	v := Attachment{Device: f.nameOf(at.Importer), Attachment: at}
 	if m := f.idx.byUID[at.Region]; m != nil {
 		v.Region = m.name
 	}

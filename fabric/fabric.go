@@ -63,9 +63,10 @@ type Fabric struct {
 	pending  []entry // for the keeper
 	pendDue  chan struct{}
 	uploads  uploads
-	refusals map[string]*refusal // of descriptors, by identity and kind
-	epitaphs map[string]epitaph  // of sessions, by name
-	sweepDue chan struct{}       // exports are worth a look
+	refusals map[string]*refusal   // of descriptors, by identity and kind
+	epitaphs map[string]epitaph    // of sessions, by name
+	marks    map[string]deviceMark // of devices, by the ids that they have in names; fixed like cards
+	sweepDue chan struct{}         // exports are worth a look
 }
 
 // openWait is how long Open waits for devices before it serves without them.
@@ -103,12 +104,13 @@ func Open(ctx context.Context, cfg Config) (*Fabric, error) {
 	f.health = newHealth(f.names.node, cfg.Uptime)
 	f.instance = uidString(newUID())
 	f.ctx, f.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	seen := map[string]bool{}
 	for _, d := range cfg.Devices {
-		info := d.Info()
-		if !validID(info.ID) || f.card[info.ID] != nil {
-			return nil, &Error{Op: "Open", Field: "devices", Reason: FieldInvalid, Message: fmt.Sprintf("device id %q is not valid or not unique", info.ID)}
+		id := d.Info().ID
+		if !validID(id) || seen[id] {
+			return nil, &Error{Op: "Open", Field: "devices", Reason: FieldInvalid, Message: fmt.Sprintf("device id %q is not valid or not unique", id)}
 		}
-		f.addCard(info.ID, d)
+		seen[id] = true
 	}
 	if err := f.load(ctx); err != nil {
 		f.cancel()
@@ -211,6 +213,10 @@ func (f *Fabric) load(ctx context.Context) error {
 	if err != nil {
 		return &Error{Op: "Open", Reason: StoreUnavailable, Message: "cannot load the store", Err: err}
 	}
+	change := Change{}
+	if err := f.place(&change); err != nil {
+		return err
+	}
 	for _, r := range loaded {
 		if why := f.adoptRecord(r, byID); why != "" {
 			delete(byID, r.id)
@@ -222,7 +228,6 @@ func (f *Fabric) load(ctx context.Context) error {
 		f.idx.bury(t)
 	}
 	f.idx.nextID = max(f.idx.nextID, res.NextID)
-	change := Change{}
 	for _, b := range refused {
 		if err := f.store.Quarantine(ctx, b.id, b.reason); err != nil {
 			return &Error{Op: "Open", Name: b.name, Reason: StoreUnavailable, Message: "cannot set a record aside", Err: err}
@@ -282,7 +287,7 @@ func (f *Fabric) loadNode(change *Change) error {
 	f.node.Revision++
 	now := &nodeLife{BootID: f.cfg.BootID, Instance: f.instance, Version: f.cfg.Version}
 	e.Message = now.after(f.node.Life)
-	f.node.Life = now
+	f.node.Life, f.node.Devices = now, f.marks
 	e.ResourceUID = f.node.UID
 	v, err := f.node.encode()
 	if err != nil {

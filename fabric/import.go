@@ -143,7 +143,7 @@ func (c *card) importing(at int, r *record) importing {
 	x := importing{c: c, at: at, file: r.take.file, take: r.take, spec: device.ImportSpec{UID: r.UID, PD: r.pd.is.pd,
 		Offset: r.RegionAsk.Offset, Length: r.RegionAsk.Length, IOVA: r.ImportAsk.IOVA, Access: r.RegionAsk.Access}}
 	if r.exp != nil {
-		x.exporter = r.exp.card.id
+		x.exporter = r.exp.card.info.ID
 	}
 	return x
 }
@@ -232,7 +232,7 @@ func (f *Fabric) attachFault(e *Error, r *record, a *device.AttachError) {
 	}
 	names := make([]string, len(a.Alternatives))
 	for i, id := range a.Alternatives {
-		names[i] = f.names.node + "/devices/" + id
+		names[i] = f.nameOf(id)
 	}
 	e.Details["alternatives"] = strings.Join(names, ",")
 	e.Message += "; these could: " + strings.Join(a.Alternatives, ", ")

@@ -68,7 +68,7 @@ func (f *Fabric) CheckPeerAccess(ctx context.Context, _ Caller, exporter, import
 		return PeerAccess{}, err
 	}
 	out := PeerAccess{Exporter: from.name, Importer: to.name}
-	pa, err := to.dev.PeerAccess(ctx, from.id)
+	pa, err := to.dev.PeerAccess(ctx, from.info.ID)
 	switch {
 	case isNotFound(err), errors.Is(err, errors.ErrUnsupported):
 		out.Obstacle = to.name + " knows no way to the memory of " + from.name + ": " + err.Error()
