@@ -8,7 +8,7 @@ import (
 // Process is what a session dies with.
 type Process struct {
 	PID     int32  // as this process sees it
-	Command string // what it calls itself, with its arguments, at most maxCommand bytes
+	Command string // what it calls itself, an operator's with arguments, at most maxCommand bytes
 }
 
 // processAsk is what is durable of it. Boot id and start time tell it from others
@@ -63,7 +63,15 @@ func (f *Fabric) bindProcess(op string, c Caller, pid int32) (*processAsk, proc,
 		p.close()
 		return refused("process.pid", PermissionDenied, fmt.Sprintf("pid %d runs as uid %d, not as the caller's %d", pid, p.uid(), c.UID))
 	}
-	return &processAsk{PID: pid, Start: p.start(), BootID: f.cfg.BootID, Command: commandOf(pid)}, p, nil
+	return &processAsk{PID: pid, Start: p.start(), BootID: f.cfg.BootID, Command: commandOf(pid, c.Operator)}, p, nil
+}
+
+// commandNow is what the caller's process calls itself. It is read without any lock.
+func (c Caller) commandNow() string {
+	if !c.HasPeer {
+		return ""
+	}
+	return commandOf(c.PID, c.Operator)
 }
 
 // findProcess finds the process of a session that was loaded.

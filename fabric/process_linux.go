@@ -93,11 +93,17 @@ func statProcess(pid int32) (began uint64, uid uint32, err error) {
 }
 
 // commandOf is what a process calls itself, for people: "" if it cannot be told.
-func commandOf(pid int32) string {
+// With arguments it is read out of the process's own memory, and who reads waits for
+// that: so of a process that nobody has to trust its name alone.
+func commandOf(pid int32, arguments bool) string {
 	if pid <= 0 {
 		return ""
 	}
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(int(pid)) + "/cmdline")
+	file := "/comm"
+	if arguments {
+		file = "/cmdline"
+	}
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(int(pid)) + file)
 	if err != nil {
 		return ""
 	}

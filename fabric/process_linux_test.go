@@ -80,11 +80,11 @@ func TestASessionDiesWithItsProcess(t *testing.T) {
 	w := realWorld(t)
 	v := newVictim(t)
 	s := w.boundTo(v.Process.Pid)
-	if s.Process == nil || int(s.Process.PID) != v.Process.Pid || s.Process.Command != "cat -" || !strings.Contains(s.Owner.Command, "fabric.test") {
+	if s.Process == nil || int(s.Process.PID) != v.Process.Pid || s.Process.Command != "cat" || !strings.Contains(s.Owner.Command, "fabric.test") {
 		t.Errorf("process %+v, owner %+v", s.Process, s.Owner)
 	}
 	v.kill()
-	w.gone(fabric.CauseProcess, `"cat -", has ended`)
+	w.gone(fabric.CauseProcess, `"cat", has ended`)
 	_, err := w.f.KeepAlive(ctx(), here(), fabric.KeepAlive{Name: sessionS})
 	if e := refused(t, err, fabric.SessionClosed, ""); !strings.Contains(e.Message, "ended with its process") {
 		t.Errorf("%v", e)
@@ -150,6 +150,10 @@ func TestWhichProcessASessionDiesWith(t *testing.T) {
 	other.Operator = true
 	if err := bind(other, int32(os.Getpid())); err != nil {
 		t.Errorf("an operator names another's process: %v", err)
+	}
+	list := must(w.f.ListSessions(ctx(), root, fabric.List{Parent: "nodes/n1"}, nil)).Items
+	if p := list[0].Process; p == nil || !strings.Contains(p.Command, "-test.") {
+		t.Errorf("an operator's process has its arguments: %+v", p)
 	}
 	if err := bind(here(), 0); err != nil {
 		t.Errorf("its own: %v", err)

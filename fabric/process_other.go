@@ -6,4 +6,4 @@ import "errors"
 
 func openProcess(int32) (proc, error) { return nil, errors.ErrUnsupported }
 
-func commandOf(int32) string { return "" }
+func commandOf(int32, bool) string { return "" }

@@ -11,6 +11,7 @@ import (
 // GENERATION_STALE if the caller believes in another generation.
 func (f *Fabric) ResumeSession(ctx context.Context, c Caller, r ResumeSession) (Session, error) {
 	const op = "ResumeSession"
+	c.Command = c.commandNow()
 	var bound *processAsk
 	var watched proc
 	if r.Process != nil {
@@ -47,10 +48,7 @@ func (f *Fabric) ResumeSession(ctx context.Context, c Caller, r ResumeSession) (
 			ask := *n.SessionAsk
 			ask.Generation++
 			ask.UID, ask.GID, ask.PID, ask.HasPeer = c.UID, c.GID, c.PID, c.HasPeer
-			n.SessionAsk, n.ProcessAsk, n.Command = &ask, bound, ""
-			if c.HasPeer {
-				n.Command = commandOf(c.PID)
-			}
+			n.SessionAsk, n.ProcessAsk, n.Command = &ask, bound, c.Command
 		})
 		if r.ValidateOnly {
 			old := s.stored

@@ -46,6 +46,7 @@ func checkTTL(v *violations, ttl time.Duration) {
 func (f *Fabric) CreateSession(ctx context.Context, c Caller, r CreateSession) (Session, error) {
 	const op = "CreateSession"
 	var out Session
+	c.Command = c.commandNow()
 	var bound *processAsk
 	var watched proc
 	if r.Process != nil {
@@ -92,9 +93,7 @@ func (f *Fabric) buildSession(op string, c Caller, r *CreateSession) (*record, e
 	checkTTL(&v, r.TTL)
 	ask := &sessionAsk{Identity: c.Identity, UID: c.UID, GID: c.GID, PID: c.PID, HasPeer: c.HasPeer, Exclusive: r.Exclusive,
 		TTL: int64(r.TTL), Generation: 1, BootID: f.cfg.BootID}
-	if c.HasPeer {
-		s.Command = commandOf(c.PID)
-	}
+	s.Command = c.Command
 	var missing error
 	seen := map[string]bool{}
 	for i, name := range r.Devices {

@@ -1130,8 +1130,8 @@ type Session_Owner struct {
 	Gid uint32 `protobuf:"varint,3,opt,name=gid,proto3" json:"gid,omitempty"`
 	// Process id of that process; 0 where the caller did not come by a unix socket.
 	Pid int32 `protobuf:"varint,4,opt,name=pid,proto3" json:"pid,omitempty"`
-	// What that process called itself, with its arguments, when it opened the session or took it over: at most
-	// 128 bytes, for people. Empty where it cannot be told.
+	// What that process called itself when it opened the session or took it over, an operator's with its
+	// arguments: at most 128 bytes, for people. Empty where it cannot be told.
 	Command       string `protobuf:"bytes,5,opt,name=command,proto3" json:"command,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1209,7 +1209,7 @@ type Session_Process struct {
 	// Its id, as the daemon sees it. 0 means the caller's own process. Another must be of the caller's user, unless
 	// the caller is an operator. Only a caller on the unix socket can ask for it.
 	Pid int32 `protobuf:"varint,1,opt,name=pid,proto3" json:"pid,omitempty"`
-	// What it calls itself, with its arguments, at most 128 bytes.
+	// What it calls itself, as in Owner.
 	Command       string `protobuf:"bytes,2,opt,name=command,proto3" json:"command,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
