@@ -369,8 +369,9 @@ func TestOnlyDescriptorsOfExportsAreUploaded(t *testing.T) {
 	})
 }
 
-// Each reason of an importer comes through, with who could, and leaves nothing.
-func TestAnImporterThatCannot(t *testing.T) {
+// D01, D09, D10: each reason of an importer comes through, with who could, and
+// leaves nothing but its event.
+func TestD01D09D10AnImporterThatCannot(t *testing.T) {
 	for _, reason := range []device.AttachReason{device.NoImport, device.NoPeerToPeer, device.NotReachable, device.NotInAperture, device.SegmentTooLong} {
 		t.Run(string(reason), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
@@ -384,6 +385,8 @@ func TestAnImporterThatCannot(t *testing.T) {
 				}
 				_, err = w.f.GetMemoryRegion(ctx(), bob, regionI)
 				refused(t, err, fabric.NotFound, "name")
+				pass(time.Second)
+				w.told(t, regionI, "system", fabric.Reason(reason), "it is a test") // D10: with what is in the way
 				if !isClosed(file) {
 					t.Error("the descriptor is still open")
 				}
