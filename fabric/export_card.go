@@ -103,6 +103,7 @@ func (c *card) revoke(recs []*record) {
 	f := c.f
 	f.mu.Lock()
 	var todo []*record
+	var uids []device.UID // of todo, which must not be read without the lock
 	for _, r := range recs {
 		switch {
 		case r.leaving || r.removed || !r.committed || r.gone() || r.op != nil && r.op.writing || !c.known:
@@ -114,13 +115,13 @@ func (c *card) revoke(recs []*record) {
 			f.cutImports(r)
 			f.settle(r, nil)
 		default:
-			todo = append(todo, r)
+			todo, uids = append(todo, r), append(uids, r.UID)
 		}
 	}
 	f.mu.Unlock()
-	for _, r := range todo {
+	for i, r := range todo {
 		ctx, cancel := c.call()
-		err := c.dev.RevokeExport(ctx, r.UID)
+		err := c.dev.RevokeExport(ctx, uids[i])
 		cancel()
 		f.mu.Lock()
 		c.revoked(r, err)

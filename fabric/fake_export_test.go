@@ -87,6 +87,9 @@ func (c *card) ListExports(context.Context) ([]device.Export, error) {
 
 // OpenExport gives an end of a pipe, which stands for the export.
 func (c *card) OpenExport(_ context.Context, uid device.UID) (*os.File, error) {
+	if c.opening != nil {
+		<-c.opening
+	}
 	bus.mu.Lock()
 	defer bus.mu.Unlock()
 	e := bus.exports[uid]

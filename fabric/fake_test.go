@@ -36,7 +36,8 @@ type card struct {
 	hold    chan struct{}    // where not nil, CreateQueuePairs waits for it
 	events  chan device.Event
 
-	pins, walled, mappable bool // as an importer, and as an exporter; set before use
+	pins, walled, mappable bool          // as an importer, and as an exporter; set before use
+	opening                chan struct{} // OpenExport waits for its close; nil does not; set before use
 }
 
 func newCard(id string, module int) *card {

@@ -96,6 +96,7 @@ func (f *Fabric) MoveBuffer(ctx context.Context, c Caller, r Update) (Buffer, er
 		return Buffer{}, err
 	}
 	var buf *record
+	var uid device.UID
 	var ch *change
 	err := f.withIdle(ctx, op, func() ([]*record, error) {
 		b, err := f.find(c, op, kindBuffer, "name", r.Name)
@@ -112,6 +113,7 @@ func (f *Fabric) MoveBuffer(ctx context.Context, c Caller, r Update) (Buffer, er
 		buf = b
 		return []*record{b}, err
 	}, func(recs []*record) error {
+		uid = buf.UID
 		if !r.ValidateOnly {
 			ch = newChange(changeUpdate, op, c.Identity, recs) // nobody frees it meanwhile
 			ch.claim()
@@ -122,7 +124,7 @@ func (f *Fabric) MoveBuffer(ctx context.Context, c Caller, r Update) (Buffer, er
 		return Buffer{}, err
 	}
 	if ch != nil {
-		err = f.moveBuffer(ctx, op, c, buf)
+		err = f.moveBuffer(ctx, op, c, buf, uid)
 		f.mu.Lock()
 		ch.release()
 		buf.card.push(buf) // what came up meanwhile
@@ -134,11 +136,11 @@ func (f *Fabric) MoveBuffer(ctx context.Context, c Caller, r Update) (Buffer, er
 	return get(f, c, op, kindBuffer, r.Name, f.viewBuffer)
 }
 
-func (f *Fabric) moveBuffer(ctx context.Context, op string, c Caller, buf *record) error {
+func (f *Fabric) moveBuffer(ctx context.Context, op string, c Caller, buf *record, uid device.UID) error {
 	// Importers are told, and have a bounded time to let go, whatever the caller's.
 	bounded, cancel := context.WithTimeout(ctx, f.cfg.ActTimeout)
 	defer cancel()
-	_, err := buf.card.dev.MoveBuffer(bounded, buf.UID)
+	_, err := buf.card.dev.MoveBuffer(bounded, uid)
 	switch {
 	case errors.Is(err, device.ErrBusy):
 		return f.pinned(ctx, op, buf, err)

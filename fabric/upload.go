@@ -171,11 +171,11 @@ func (f *Fabric) upload(c Caller, op, id string) (*upload, error) {
 // PERMISSION_DENIED to all but the owner and who is named in the export.
 func (f *Fabric) FetchDescriptor(ctx context.Context, c Caller, name string) (*os.File, error) {
 	const op = "FetchDescriptor"
-	r, err := f.fetchable(c, op, name)
+	r, uid, err := f.fetchable(c, op, name)
 	if err != nil {
 		return nil, err
 	}
-	file, err := r.card.dev.OpenExport(ctx, r.UID)
+	file, err := r.card.dev.OpenExport(ctx, uid)
 	if err != nil {
 		return nil, f.workFault(ctx, op, r, err)
 	}
@@ -189,24 +189,25 @@ func (f *Fabric) FetchDescriptor(ctx context.Context, c Caller, name string) (*o
 	return file, nil
 }
 
-// fetchable resolves an export that c may fetch.
-func (f *Fabric) fetchable(c Caller, op, name string) (*record, error) {
+// fetchable resolves an export that c may fetch, and its UID: the record must
+// not be read without the lock.
+func (f *Fabric) fetchable(c Caller, op, name string) (*record, device.UID, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed {
-		return nil, f.closing(op)
+		return nil, device.UID{}, f.closing(op)
 	}
 	// Who may fetch need not be one who may see: look as an operator does.
 	r, err := f.find(Caller{Operator: true}, op, kindExport, "name", name)
 	if err != nil {
-		return nil, err
+		return nil, device.UID{}, err
 	}
 	if !f.mayFetch(c, r) {
 		f.refused(c, r, "fetch of the descriptor")
-		return nil, &Error{Op: op, Name: r.name, Reason: PermissionDenied, Details: map[string]string{"identity": c.Identity},
+		return nil, device.UID{}, &Error{Op: op, Name: r.name, Reason: PermissionDenied, Details: map[string]string{"identity": c.Identity},
 			Message: fmt.Sprintf("it is another's, and %q is not among its fetchers", c.Identity)}
 	}
-	return r, usableExport(op, r)
+	return r, r.UID, usableExport(op, r)
 }
 
 // process says who calls, for people.
