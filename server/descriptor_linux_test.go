@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -246,10 +247,12 @@ func TestD16OnlyDescriptorsOfExportsAreTakenIn(t *testing.T) {
 	a, b := open(os.NewFile(uintptr(pair[0]), "a"), err), open(os.NewFile(uintptr(pair[1]), "b"), err)
 	file := open(os.Open("/proc/self/exe"))
 	null := open(os.OpenFile("/dev/null", os.O_RDWR, 0))
+	path := open(os.OpenFile("/proc/self/exe", unix.O_PATH, 0))
+	again := open(os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", token.Fd()), unix.O_PATH, 0))
 	withoutCollector(t)
 	before := descriptorCount(t)
 	for range leakRounds {
-		for what, f := range map[string]*os.File{"memfd": own, "socket": a, "its peer": b, "file": file, "device": null} {
+		for what, f := range map[string]*os.File{"memfd": own, "socket": a, "its peer": b, "file": file, "device": null, "path": path, "path of an export's": again} {
 			c := x.dialSocket()
 			if r, _ := x.packet(c, wirePacket(t, uploadPacket), f); reasonOf(r) != "NOT_AN_EXPORT" {
 				t.Errorf("%s: %v", what, r)

@@ -70,7 +70,10 @@ func markOf(fd int) (m mark, err error) {
 		return n
 	}
 	m.domain, m.kind, m.protocol = number(unix.SO_DOMAIN), number(unix.SO_TYPE), number(unix.SO_PROTOCOL)
-	if errors.Is(err, unix.ENOTSOCK) {
+	switch {
+	case errors.Is(err, unix.EBADF): // opened with O_PATH, it names a file and stands for nothing
+		return mark{}, nil
+	case errors.Is(err, unix.ENOTSOCK):
 		id, err := inodeOf(fd)
 		return mark{inode: id}, err
 	}
