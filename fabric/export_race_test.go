@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"testing"
 
+	"github.com/accelfab/accelfab/device"
 	"github.com/accelfab/accelfab/fabric"
 )
 
@@ -37,5 +38,19 @@ func TestAFetchBesideARevocation(t *testing.T) {
 			w.exportOf("e")
 		}
 		close(w.cards[0].opening)
+	})
+}
+
+// What a device says of an address is about the buffer that it lost: the caller
+// gave none.
+func TestAnExportOfABufferThatTheDeviceLost(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.session("s", alice)
+		w.buffer("b", "nodes/n1/sessions/s", 4096)
+		w.cards[0].fail("CreateExport", &device.FieldError{Field: "address", Problem: "it is in no buffer"})
+		_, err := w.f.CreateMemoryExport(ctx(), alice, fabric.CreateMemoryExport{Create: fabric.Create{Parent: d0, ID: "e"}, Buffer: d0 + "/buffers/b"})
+		if e := refused(t, err, fabric.Lost, ""); len(e.Violations) != 0 {
+			t.Errorf("%+v", e.Violations)
+		}
 	})
 }

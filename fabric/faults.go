@@ -38,6 +38,10 @@ func (f *Fabric) deviceError(r *record, err error) *Error {
 		e.Shortage = &Shortage{Kind: limit.Kind, Asked: limit.Asked, Available: limit.Available, Limit: limit.Limit,
 			Holders: f.holders(r.card, limit.Kind)}
 		e.Message += describe(e.Shortage.Holders)
+	case errors.As(err, &field) && field.Field == "address" && (r.buf != nil || r.Kind == kindBuffer):
+		// The caller named a buffer, and where that is the device said itself.
+		set(Lost, "the device does not have the buffer any more: "+field.Problem)
+		e.Err = nil
 	case errors.As(err, &field):
 		set(FieldInvalid, field.Problem)
 		e.Field, e.Err = field.Field, nil
