@@ -82,7 +82,8 @@ func newExportCreateCmd(a *app) *cobra.Command {
 	var offset, length sizeFlag
 	var ttl time.Duration
 	var fetchers []string
-	cmd := on(a, devices, &cobra.Command{
+	var cmd *cobra.Command
+	cmd = on(a, devices, &cobra.Command{
 		Use:   "create DEVICE",
 		Short: "Export a range of a buffer, in whole pages",
 		Long: `Export a range of a buffer, in whole pages. Its descriptor, which "export fetch" gives, is
@@ -95,7 +96,7 @@ good for one thing: to let a device of this node make a memory region of it.`,
 		if e.Buffer, err = bufferKind.name(buffer); err != nil {
 			return nil, err
 		}
-		if ttl != 0 {
+		if cmd.Flags().Changed("ttl") {
 			e.Ttl = durationpb.New(ttl)
 		}
 		for _, text := range fetchers {

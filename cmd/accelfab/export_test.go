@@ -57,6 +57,8 @@ func init() {
 				Labels: labels, Buffer: device0 + "/buffers/b1", OffsetBytes: 4096, LengthBytes: 1 << 16, Ttl: durationpb.New(10 * time.Minute),
 				Fetchers: []*pb.MemoryExport_Fetcher{{Who: &pb.MemoryExport_Fetcher_Uid{Uid: 7}}, {Who: &pb.MemoryExport_Fetcher_Gid{Gid: 8}},
 					{Who: &pb.MemoryExport_Fetcher_Session{Session: job1}}}}}}, prints: exportTable},
+		row{line: "export create soft-0 --buffer soft-0/b1 --ttl 0s" + creates, asks: []proto.Message{&pb.CreateMemoryExportRequest{Parent: device0, MemoryExportId: "x1", RequestId: "r1", ValidateOnly: true,
+			MemoryExport: &pb.MemoryExport{Labels: labels, Buffer: device0 + "/buffers/b1", Ttl: durationpb.New(0)}}}, prints: exportTable}, // which the daemon refuses
 		row{line: "export list", asks: []proto.Message{&pb.ListMemoryExportsRequest{Parent: "nodes/local/devices/-", PageSize: 1000}}, prints: exportTable},
 		row{line: "export get soft-0/e1", asks: []proto.Message{&pb.GetMemoryExportRequest{Name: export1}}, prints: exportTable + exportAbout},
 		row{line: "export revoke soft-0/e1 --etag x --validate-only", asks: []proto.Message{&pb.RevokeMemoryExportRequest{Name: export1, Etag: "x", ValidateOnly: true}}, prints: exportTable},

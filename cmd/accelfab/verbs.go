@@ -117,7 +117,7 @@ func first(names cobra.CompletionFunc) cobra.CompletionFunc {
 func (r resource[M]) getCmd(a *app) *cobra.Command {
 	return on(a, r, &cobra.Command{
 		Use:     r.use("get"),
-		Short:   "Show a " + r.noun,
+		Short:   "Show one " + r.noun,
 		Example: fmt.Sprintf("  accelfab %s get %s\n  accelfab %s get %s -o json", r.command, r.example(), r.command, r.example()),
 	}, func(name string) (call[M], error) {
 		return func(ctx context.Context, c *client.Client) (M, error) { return r.get(ctx, c, name) }, nil
