@@ -111,14 +111,22 @@ func backoff(n int) time.Duration {
 	return min(10*time.Millisecond<<min(max(n-1, 0), 10), 10*time.Second)
 }
 
+// newTimer gives a timer that rings only after a Reset.
+func newTimer() *time.Timer {
+	t := time.NewTimer(time.Hour)
+	t.Stop()
+	return t
+}
+
 // run is the worker.
 func (c *card) run() {
 	if c.dev == nil {
 		close(c.compared)
 		return
 	}
-	retry := time.NewTimer(0)
+	retry := newTimer()
 	defer retry.Stop()
+	c.wake()
 	var ring time.Time // when retry fires; zero: it does not
 	first := true
 	for {

@@ -343,17 +343,17 @@ func isDevice(name string) bool {
 // tellHealth writes changes of health into the journal, and ends what was held.
 // What comes and goes between two looks is not told.
 func (f *Fabric) tellHealth() {
-	timer := time.NewTimer(0)
+	timer := newTimer()
 	defer timer.Stop()
 	for {
+		if again := f.newsOfHealth(); again > 0 {
+			timer.Reset(again)
+		}
 		select {
 		case <-timer.C:
 		case <-f.health.due:
 		case <-f.ctx.Done():
 			return
-		}
-		if again := f.newsOfHealth(); again > 0 {
-			timer.Reset(again)
 		}
 	}
 }
