@@ -71,8 +71,20 @@ func (r *record) worked() bool {
 	return r.work.Load() > 0
 }
 
-// awaitWork waits until no work is under way that was admitted before.
+// nextGeneration gives a generation above every one that any session had: the
+// journal's next cursor, since whatever makes a session or takes one over is in the
+// journal. So a session that is made again under its name does not begin where its
+// forerunner did.
+func (f *Fabric) nextGeneration() uint64 { return f.journal.last() + 1 }
+
+// awaitWork waits until no work and no change is under way on what s owns that was
+// admitted before.
 func (f *Fabric) awaitWork(ctx context.Context, op string, s *record) error {
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, f.cfg.ActTimeout)
+		defer cancel()
+	}
 	f.mu.Lock()
 	w := &s.life.work
 	if w.none == nil {
@@ -85,14 +97,34 @@ func (f *Fabric) awaitWork(ctx context.Context, op string, s *record) error {
 		w.none = nil
 		w.awaited.Store(false)
 	}
+	ends := append(s.changes(), none)
 	f.mu.Unlock()
-	select {
-	case <-none:
-		return nil
-	case <-ctx.Done():
-		return &Error{Op: op, Name: s.name, Reason: Timeout, Err: ctx.Err(),
-			Message: "the session is yours, but work of its old holder is still under way on a device"}
-	case <-f.ctx.Done():
-		return f.closing(op)
+	for _, end := range ends {
+		select {
+		case <-end:
+		case <-ctx.Done():
+			return &Error{Op: op, Name: s.name, Reason: Timeout, Err: ctx.Err(),
+				Message: "the session is yours, but work of its old holder is still under way on a device"}
+		case <-f.ctx.Done():
+			return f.closing(op)
+		}
 	}
+	return nil
+}
+
+// changes gives the ends of the changes that are under way on what s owns.
+// Fabric.mu is held.
+func (s *record) changes() []<-chan struct{} {
+	var ends []<-chan struct{}
+	seen := map[*change]bool{}
+	for _, k := range objectKinds {
+		s.life.lists[k].after(0, func(r *record) bool {
+			if ch := r.op; ch != nil && !seen[ch] {
+				seen[ch] = true
+				ends = append(ends, ch.done)
+			}
+			return true
+		})
+	}
+	return ends
 }

@@ -3,7 +3,7 @@ package fabric_test
 import (
 	"context"
 	"errors"
-
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -27,14 +27,15 @@ func believing(c fabric.Caller, generation uint64) fabric.Caller {
 func TestL07AnOldGenerationIsRefused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.full()
-		old := believing(alice, 1)
+		first := must(w.f.GetSession(ctx(), alice, sessionS)).Generation
+		old := believing(alice, first)
 		must(w.f.KeepAlive(ctx(), old, fabric.KeepAlive{Name: sessionS}))
 		w.restart(false)
-		s := must(w.f.ResumeSession(ctx(), alice, fabric.ResumeSession{Update: fabric.Update{Name: sessionS}, Generation: 1}))
-		if s.Generation != 2 || s.State != fabric.StateActive {
+		s := must(w.f.ResumeSession(ctx(), alice, fabric.ResumeSession{Update: fabric.Update{Name: sessionS}, Generation: first}))
+		if s.Generation <= first || s.State != fabric.StateActive {
 			t.Fatalf("%+v", s)
 		}
-		w.told(t, sessionS, "uid:1000", fabric.CauseResumed, "generation 2")
+		w.told(t, sessionS, "uid:1000", fabric.CauseResumed, fmt.Sprintf("generation %d", s.Generation))
 		w.restart(false) // it is durable
 		before := len(w.events())
 		for what, call := range map[string]func(c fabric.Caller) error{
@@ -73,20 +74,20 @@ func TestL07AnOldGenerationIsRefused(t *testing.T) {
 			},
 		} {
 			e := refused(t, call(old), fabric.GenerationStale, "generation")
-			if e.Details["asked"] != "1" || e.Details["present"] != "2" || e.Details["session"] != sessionS {
+			if e.Details["asked"] != fmt.Sprint(first) || e.Details["present"] != fmt.Sprint(s.Generation) || e.Details["session"] != sessionS {
 				t.Errorf("%s: %v", what, e.Details)
 			}
 			if what != "keep-alive" && what != "write" {
 				continue
 			}
-			if err := call(believing(alice, 2)); err != nil { // the present holder may
+			if err := call(believing(alice, s.Generation)); err != nil { // the present holder may
 				t.Errorf("%s by the present holder: %v", what, err)
 			}
 		}
 		if now := len(w.events()); now != before {
 			t.Errorf("%d events more by refused calls", now-before)
 		}
-		_, err := w.f.ResumeSession(ctx(), alice, fabric.ResumeSession{Update: fabric.Update{Name: sessionS}, Generation: 1})
+		_, err := w.f.ResumeSession(ctx(), alice, fabric.ResumeSession{Update: fabric.Update{Name: sessionS}, Generation: first})
 		refused(t, err, fabric.GenerationStale, "generation")
 		_, err = w.f.ResumeSession(ctx(), bob, fabric.ResumeSession{Update: fabric.Update{Name: sessionS}})
 		refused(t, err, fabric.PermissionDenied, "")
@@ -117,9 +118,10 @@ func TestAResumeWaitsForWorkThatWasLetIn(t *testing.T) {
 		w.open()
 		defer w.close()
 		w.full()
+		first := must(w.f.GetSession(ctx(), alice, sessionS)).Generation
 		wrote := make(chan error, 1)
 		go func() {
-			wrote <- w.f.WriteBuffer(ctx(), believing(alice, 1), fabric.BufferRange{Buffer: d0 + "/buffers/b"}, []byte("late"))
+			wrote <- w.f.WriteBuffer(ctx(), believing(alice, first), fabric.BufferRange{Buffer: d0 + "/buffers/b"}, []byte("late"))
 		}()
 		<-slow.began
 		resumed := make(chan int32, 1)
@@ -134,7 +136,7 @@ func TestAResumeWaitsForWorkThatWasLetIn(t *testing.T) {
 		default:
 		}
 		// Nothing new gets in meanwhile.
-		err := w.f.WriteBuffer(ctx(), believing(alice, 1), fabric.BufferRange{Buffer: d0 + "/buffers/b"}, []byte("late"))
+		err := w.f.WriteBuffer(ctx(), believing(alice, first), fabric.BufferRange{Buffer: d0 + "/buffers/b"}, []byte("late"))
 		refused(t, err, fabric.GenerationStale, "generation")
 		close(slow.release)
 		if n := <-resumed; n != 1 {
@@ -143,6 +145,104 @@ func TestAResumeWaitsForWorkThatWasLetIn(t *testing.T) {
 		if err := <-wrote; err != nil {
 			t.Errorf("the write that was let in: %v", err)
 		}
+	})
+}
+
+// slowCreate is a device whose CreateQueuePairs waits.
+type slowCreate struct {
+	device.Device
+	began, release chan struct{}
+	acted          *atomic.Bool
+}
+
+func (s slowCreate) CreateQueuePairs(c context.Context, specs []device.QueuePairSpec) []device.QueuePairResult {
+	s.began <- struct{}{}
+	<-s.release
+	s.acted.Store(true)
+	return s.Device.CreateQueuePairs(c, specs)
+}
+
+// Nor is a change under way: what the old holder asked of a device is done, or
+// refused, when the session has changed hands.
+func TestAResumeWaitsForChangesThatWereLetIn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		slow := slowCreate{began: make(chan struct{}), release: make(chan struct{}), acted: new(atomic.Bool)}
+		w.wrap = func(d device.Device) device.Device { s := slow; s.Device = d; return s }
+		w.open()
+		defer w.close()
+		first := w.session("s", alice).Generation
+		w.pd("p", sessionS)
+		made := make(chan error, 1)
+		go func() {
+			_, err := w.f.CreateQueuePairs(ctx(), believing(alice, first), "", false, []fabric.CreateQueuePair{qpRequest("q", d0+"/protectionDomains/p")})
+			made <- err
+		}()
+		<-slow.began
+		short, cancel := context.WithTimeout(ctx(), time.Second)
+		defer cancel()
+		s, err := w.f.ResumeSession(short, alice, fabric.ResumeSession{Update: fabric.Update{Name: sessionS}, Generation: first})
+		refused(t, err, fabric.Timeout, "")
+		if s.Generation <= first { // it has changed hands all the same
+			t.Errorf("generation %d after %d", s.Generation, first)
+		}
+		resumed := make(chan bool, 1)
+		go func() {
+			must(w.f.ResumeSession(ctx(), alice, fabric.ResumeSession{Update: fabric.Update{Name: sessionS}}))
+			resumed <- slow.acted.Load()
+		}()
+		synctest.Wait()
+		close(slow.release)
+		if !<-resumed {
+			t.Error("it returned while a create of the old holder was under way")
+		}
+		if err := <-made; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// L07: a session that is made again under its name does not begin at the generation
+// of its forerunner, so that a late call of that one is refused.
+func TestL07ASessionMadeAgainHasANewGeneration(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		seen := map[uint64]bool{}
+		for i := range 6 {
+			s := w.session("s", alice)
+			if i%2 == 1 {
+				s = must(w.f.ResumeSession(ctx(), alice, fabric.ResumeSession{Update: fabric.Update{Name: sessionS}}))
+			}
+			if seen[s.Generation] {
+				t.Errorf("generation %d again", s.Generation)
+			}
+			for old := range seen {
+				if s.Generation < old {
+					t.Errorf("generation %d after %d", s.Generation, old)
+				}
+				_, err := w.f.KeepAlive(ctx(), believing(alice, old), fabric.KeepAlive{Name: sessionS})
+				refused(t, err, fabric.GenerationStale, "generation")
+			}
+			seen[s.Generation] = true
+			must(struct{}{}, w.f.CloseSession(ctx(), alice, fabric.CloseSession{Delete: fabric.Delete{Name: sessionS}}))
+			if i%3 == 2 {
+				w.restart(false)
+			}
+		}
+	})
+}
+
+// Who takes a session over has a full ttl, and not the end of the process that it
+// was bound to before.
+func TestAResumeRenewsTheLease(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.session("s", alice) // for an hour
+		pass(59 * time.Minute)
+		must(w.f.ResumeSession(ctx(), alice, fabric.ResumeSession{Update: fabric.Update{Name: sessionS}}))
+		pass(59 * time.Minute)
+		must(w.f.GetSession(ctx(), alice, sessionS))
+		pass(2 * time.Minute)
+		_, err := w.f.GetSession(ctx(), alice, sessionS)
+		refused(t, err, fabric.NotFound, "")
 	})
 }
 
@@ -184,12 +284,12 @@ func TestNothingIsFreedUnderACall(t *testing.T) {
 // generation, one does.
 func TestOneOfManyResumes(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		w.session("s", alice)
+		first := w.session("s", alice).Generation
 		var won atomic.Int32
 		var wg sync.WaitGroup
 		for range 16 {
 			wg.Go(func() {
-				_, err := w.f.ResumeSession(ctx(), alice, fabric.ResumeSession{Update: fabric.Update{Name: sessionS}, Generation: 1})
+				_, err := w.f.ResumeSession(ctx(), alice, fabric.ResumeSession{Update: fabric.Update{Name: sessionS}, Generation: first})
 				switch {
 				case err == nil:
 					won.Add(1)
@@ -202,8 +302,8 @@ func TestOneOfManyResumes(t *testing.T) {
 		if n := won.Load(); n != 1 {
 			t.Errorf("%d took it over", n)
 		}
-		if s := must(w.f.GetSession(ctx(), alice, sessionS)); s.Generation != 2 {
-			t.Errorf("generation %d", s.Generation)
+		if s := must(w.f.GetSession(ctx(), alice, sessionS)); s.Generation <= first {
+			t.Errorf("generation %d after %d", s.Generation, first)
 		}
 	})
 }

@@ -6,8 +6,9 @@ import (
 )
 
 // ResumeSession takes a session over from another program of the same identity. The
-// generation grows by one; what comes with the old one is refused from then on,
-// and no work that came before is under way any more when it returns.
+// generation grows; what comes with the old one is refused from then on, and no
+// work or change that came before is under way any more when it returns. TIMEOUT if
+// that takes longer than the caller waits: the session has changed hands all the same.
 // GENERATION_STALE if the caller believes in another generation.
 func (f *Fabric) ResumeSession(ctx context.Context, c Caller, r ResumeSession) (Session, error) {
 	const op = "ResumeSession"
@@ -46,7 +47,7 @@ func (f *Fabric) ResumeSession(ctx context.Context, c Caller, r ResumeSession) (
 		s = recs[0]
 		next = s.with(func(n *stored) {
 			ask := *n.SessionAsk
-			ask.Generation++
+			ask.Generation = max(ask.Generation+1, f.nextGeneration())
 			ask.UID, ask.GID, ask.PID, ask.HasPeer = c.UID, c.GID, c.PID, c.HasPeer
 			n.SessionAsk, n.ProcessAsk, n.Command = &ask, bound, c.Command
 		})

@@ -92,7 +92,7 @@ func (f *Fabric) buildSession(op string, c Caller, r *CreateSession) (*record, e
 	}
 	checkTTL(&v, r.TTL)
 	ask := &sessionAsk{Identity: c.Identity, UID: c.UID, GID: c.GID, PID: c.PID, HasPeer: c.HasPeer, Exclusive: r.Exclusive,
-		TTL: int64(r.TTL), Generation: 1, BootID: f.cfg.BootID}
+		TTL: int64(r.TTL), Generation: f.nextGeneration(), BootID: f.cfg.BootID}
 	s.Command = c.Command
 	var missing error
 	seen := map[string]bool{}
@@ -432,15 +432,9 @@ const (
 // sessions; it wakes at the earliest end, and every 10 s since timers do not
 // count while the machine sleeps.
 func (f *Fabric) expire() {
-	timer := time.NewTimer(0)
+	timer := newTimer()
 	defer timer.Stop()
 	for {
-		select {
-		case <-timer.C:
-		case <-f.leaseDue:
-		case <-f.ctx.Done():
-			return
-		}
 		now, next := f.cfg.Uptime(), 10*time.Second
 		var ended []*change
 		f.mu.Lock()
@@ -474,6 +468,12 @@ func (f *Fabric) expire() {
 			f.mu.Unlock()
 		}
 		timer.Reset(next)
+		select {
+		case <-timer.C:
+		case <-f.leaseDue:
+		case <-f.ctx.Done():
+			return
+		}
 	}
 }
 

@@ -21,7 +21,7 @@ func TestSessionExpires(t *testing.T) {
 			must(w.f.KeepAlive(ctx(), alice, fabric.KeepAlive{Name: s.Name, Generation: s.Generation}))
 		}
 		w.onDevice(1, 1, 1, 1)
-		_, err := w.f.KeepAlive(ctx(), alice, fabric.KeepAlive{Name: s.Name, Generation: 2})
+		_, err := w.f.KeepAlive(ctx(), alice, fabric.KeepAlive{Name: s.Name, Generation: s.Generation + 1})
 		refused(t, err, fabric.GenerationStale, "generation")
 		pass(5*time.Second + time.Millisecond)
 		w.onDevice(0, 0, 0, 0)

@@ -50,9 +50,9 @@ func sessionRows(x *fixture) []badRow {
 		bad("session.process.pid", "no such", func(m create) { m.Session.Process = &pb.Session_Process{Pid: 1<<31 - 1} }, fabric.FieldInvalid),
 		bad("session.process.pid", "fixed", func(m update) { m.Session.Process, m.UpdateMask = &pb.Session_Process{Pid: 1}, mask("process") }, fabric.FieldInvalid, "session.process"),
 
-		bad("generation", "newer", func(m keep) { m.Generation = 2 }, fabric.GenerationStale),
-		bad("generation", "newer", func(m *pb.KeepAliveSessionsRequest) { m.Generation = 2 }, fabric.GenerationStale),
-		bad("generation", "newer", func(m *pb.ResumeSessionRequest) { m.Generation = 2 }, fabric.GenerationStale),
+		bad("generation", "newer", func(m keep) { m.Generation = 999999 }, fabric.GenerationStale),
+		bad("generation", "newer", func(m *pb.KeepAliveSessionsRequest) { m.Generation = 999999 }, fabric.GenerationStale),
+		bad("generation", "newer", func(m *pb.ResumeSessionRequest) { m.Generation = 999999 }, fabric.GenerationStale),
 		bad("etag", "of before", func(m *pb.ResumeSessionRequest) { m.Etag = "deadbeef-1" }, fabric.ETagMismatch),
 		bad("process.pid", "negative", func(m *pb.ResumeSessionRequest) { m.Process = &pb.Session_Process{Pid: -1} }, fabric.FieldInvalid),
 		bad("reason", "missing", func(m *pb.ReleaseSessionRequest) { m.Reason = "" }, fabric.FieldRequired),

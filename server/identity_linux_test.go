@@ -193,6 +193,7 @@ func TestOnlyProcessesOfThisMachine(t *testing.T) {
 func TestGenerationsInMetadata(t *testing.T) {
 	h := newHouse(t)
 	s, _, _ := h.open("s", dev0)
+	is := fmt.Sprint(s.Generation)
 	believe := func(values ...string) context.Context {
 		ctx := context.Background()
 		for _, v := range values {
@@ -204,7 +205,7 @@ func TestGenerationsInMetadata(t *testing.T) {
 		_, err := h.session.GetSession(ctx, &pb.GetSessionRequest{Name: s.Name})
 		return err
 	}
-	for _, value := range []string{"nodes/n/sessions/s=1", "nodes/local/sessions/s=1", "nodes/n/sessions/other=7"} {
+	for _, value := range []string{"nodes/n/sessions/s=" + is, "nodes/local/sessions/s=" + is, "nodes/n/sessions/other=7"} {
 		if err := get(believe(value)); err != nil {
 			t.Errorf("%s: %v", value, err)
 		}
@@ -217,12 +218,12 @@ func TestGenerationsInMetadata(t *testing.T) {
 	if got := asRefused(get(believe(make([]string, maxGenerations+1)...))); got.info.Reason != "FIELD_INVALID" {
 		t.Errorf("too many: %v %s", got.info, got.message)
 	}
-	if got := asRefused(get(believe("nodes/n/sessions/other=7", "nodes/n/sessions/s=2"))); got.info.Reason != "GENERATION_STALE" || got.info.Metadata["present"] != "1" {
+	if got := asRefused(get(believe("nodes/n/sessions/other=7", "nodes/n/sessions/s=999999"))); got.info.Reason != "GENERATION_STALE" || got.info.Metadata["present"] != is {
 		t.Errorf("stale: %v", got.info)
 	}
 	h.http(http.MethodPost, "/v1/nodes/n/sessions?session_id=web", "{}")
 	code, body, _ := h.http(http.MethodGet, "/v1/nodes/n/sessions/web", "", func(r *http.Request) {
-		r.Header.Set("Grpc-Metadata-"+headerGeneration, "nodes/n/sessions/web=2")
+		r.Header.Set("Grpc-Metadata-"+headerGeneration, "nodes/n/sessions/web=999999")
 	})
 	if code != http.StatusBadRequest || !strings.Contains(body, "GENERATION_STALE") {
 		t.Errorf("by REST: %d %s", code, body)
@@ -236,7 +237,7 @@ func TestKeepAlivesOnAStream(t *testing.T) {
 	stream := must[pb.SessionService_KeepAliveSessionsClient](t)(h.session.KeepAliveSessions(context.Background()))
 	names := []string{a.Name, "nodes/n/sessions/nobody", a.Name}
 	for _, name := range names {
-		if err := stream.Send(&pb.KeepAliveSessionsRequest{Name: name, Generation: 1}); err != nil {
+		if err := stream.Send(&pb.KeepAliveSessionsRequest{Name: name, Generation: a.Generation}); err != nil {
 			t.Fatal(err)
 		}
 	}

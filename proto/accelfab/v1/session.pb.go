@@ -943,7 +943,8 @@ type Session struct {
 	ExpireTime *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
 	// When the owner was last heard: the create, the last keep-alive or update.
 	LastSeenTime *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=last_seen_time,json=lastSeenTime,proto3" json:"last_seen_time,omitempty"`
-	// Fencing token: grows whenever the session changes hands, from 1.
+	// Fencing token: grows whenever the session changes hands, and is higher than that of any session which had
+	// the name before. Only whether two are equal, and which is higher, means something.
 	Generation uint64 `protobuf:"varint,16,opt,name=generation,proto3" json:"generation,omitempty"`
 	// What it owns.
 	Usage *Session_Usage `protobuf:"bytes,17,opt,name=usage,proto3" json:"usage,omitempty"`

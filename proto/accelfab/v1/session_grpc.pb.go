@@ -57,7 +57,7 @@ type SessionServiceClient interface {
 	// answered in its order. A refusal is in the reply and ends nothing; nor does the end of the stream.
 	KeepAliveSessions(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[KeepAliveSessionsRequest, KeepAliveSessionsResponse], error)
 	// Takes a session over from another program of the same identity, which may have died or hang: the
-	// generation grows by one, and what comes with the old one is refused with GENERATION_STALE from then on.
+	// generation grows, and what comes with the old one is refused with GENERATION_STALE from then on.
 	// The reply comes when no work of the old holder is under way any more. The session then lives with the
 	// process that is asked for, or with none.
 	ResumeSession(ctx context.Context, in *ResumeSessionRequest, opts ...grpc.CallOption) (*Session, error)
@@ -193,7 +193,7 @@ type SessionServiceServer interface {
 	// answered in its order. A refusal is in the reply and ends nothing; nor does the end of the stream.
 	KeepAliveSessions(grpc.BidiStreamingServer[KeepAliveSessionsRequest, KeepAliveSessionsResponse]) error
 	// Takes a session over from another program of the same identity, which may have died or hang: the
-	// generation grows by one, and what comes with the old one is refused with GENERATION_STALE from then on.
+	// generation grows, and what comes with the old one is refused with GENERATION_STALE from then on.
 	// The reply comes when no work of the old holder is under way any more. The session then lives with the
 	// process that is asked for, or with none.
 	ResumeSession(context.Context, *ResumeSessionRequest) (*Session, error)
