@@ -30,8 +30,9 @@ var errNoProcess = errors.New("there is no such process")
 type proc interface {
 	start() uint64 // clock ticks after the boot
 	uid() uint32   // whom it runs as
-	// wait returns when the process has ended, or after close.
-	wait()
+	// wait returns nil when the process has ended, and an error after close or if
+	// it cannot be told any more.
+	wait() error
 	close()
 }
 
@@ -46,13 +47,18 @@ func (f *Fabric) bindProcess(op string, c Caller, pid int32) (*processAsk, proc,
 	if !c.HasPeer || c.PID <= 0 {
 		return refused("process", FieldInvalid, "a session can die with a process of this machine only if it is asked for on the unix socket; leave process out and keep the session alive")
 	}
-	if pid == 0 {
-		pid = c.PID
-	}
 	if pid < 0 {
 		return refused("process.pid", FieldInvalid, fmt.Sprintf("pid %d: want a process id, or 0 for the caller's own", pid))
 	}
+	own := pid == 0
+	if own {
+		pid = c.PID
+	}
 	p, err := openProcess(pid)
+	if err == nil && own && c.Began != 0 && p.start() != c.Began { // another has its id now
+		p.close()
+		err = errNoProcess
+	}
 	if errors.Is(err, errNoProcess) {
 		return refused("process.pid", FieldInvalid, fmt.Sprintf("pid %d: there is no such process", pid))
 	}
@@ -116,15 +122,18 @@ func (f *Fabric) watchProcess(s *record, p proc) {
 		return
 	}
 	f.wg.Go(func() {
-		p.wait()
+		err := p.wait()
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		if s.life.process != p { // closed, or in another's place
 			return
 		}
+		if err != nil { // no sign of its end: the session lives to its ttl
+			f.log.Warn("the process of a session is not watched any more", "session", s.name, "pid", s.ProcessAsk.PID, "error", err)
+		}
 		p.close()
 		s.life.process = nil
-		if !s.removed && !f.closed {
+		if err == nil && !s.removed && !f.closed {
 			s.life.orphan = true
 			f.rearm() // the lease ends
 		}

@@ -25,12 +25,12 @@ func (p *pidfd) start() uint64 { return p.began }
 func (p *pidfd) uid() uint32   { return p.user }
 func (p *pidfd) close()        { p.file.Close() }
 
-func (p *pidfd) wait() {
+func (p *pidfd) wait() error {
 	raw, err := p.file.SyscallConn()
 	if err != nil {
-		return
+		return err
 	}
-	_ = raw.Read(func(fd uintptr) bool { return ended(int(fd)) }) // an error: closed
+	return raw.Read(func(fd uintptr) bool { return ended(int(fd)) })
 }
 
 // ended says whether the process of a pidfd has ended: it can be read from then on.
@@ -64,6 +64,13 @@ func openProcess(pid int32) (proc, error) {
 		return nil, err
 	}
 	return p, nil
+}
+
+// ProcessBegan tells when a process began, in clock ticks after the boot, which with
+// the id tells it from every other of the same boot.
+func ProcessBegan(pid int32) (uint64, error) {
+	began, _, err := statProcess(pid)
+	return began, err
 }
 
 // statProcess reads when a process began, in clock ticks after the boot, and whom

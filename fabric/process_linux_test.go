@@ -117,9 +117,9 @@ func TestAProcessIsFoundAgain(t *testing.T) {
 func TestAResumedSessionHasAnotherProcess(t *testing.T) {
 	w := realWorld(t)
 	old, next := newVictim(t), newVictim(t)
-	w.boundTo(old.Process.Pid)
+	first := w.boundTo(old.Process.Pid)
 	s := must(w.f.ResumeSession(ctx(), here(), fabric.ResumeSession{Update: fabric.Update{Name: sessionS}, Process: &fabric.Process{PID: int32(next.Process.Pid)}}))
-	if s.Generation != 2 || int(s.Process.PID) != next.Process.Pid {
+	if s.Generation <= first.Generation || int(s.Process.PID) != next.Process.Pid {
 		t.Fatalf("%+v", s)
 	}
 	old.kill()
@@ -145,6 +145,9 @@ func TestWhichProcessASessionDiesWith(t *testing.T) {
 	other.Identity, other.UID = "uid:4242", 4242
 	refused(t, bind(here(), int32(ended.Process.Pid)), fabric.FieldInvalid, "process.pid")
 	refused(t, bind(here(), -1), fabric.FieldInvalid, "process.pid")
+	dead := here()
+	dead.Began = 1 // another process has its id
+	refused(t, bind(dead, 0), fabric.FieldInvalid, "process.pid")
 	refused(t, bind(fabric.Caller{Identity: "anonymous"}, 0), fabric.FieldInvalid, "process")
 	refused(t, bind(other, int32(os.Getpid())), fabric.PermissionDenied, "process.pid")
 	other.Operator = true
@@ -155,7 +158,9 @@ func TestWhichProcessASessionDiesWith(t *testing.T) {
 	if p := list[0].Process; p == nil || !strings.Contains(p.Command, "-test.") {
 		t.Errorf("an operator's process has its arguments: %+v", p)
 	}
-	if err := bind(here(), 0); err != nil {
+	alive := here()
+	alive.Began = must(fabric.ProcessBegan(alive.PID))
+	if err := bind(alive, 0); err != nil {
 		t.Errorf("its own: %v", err)
 	}
 	if list := must(w.f.ListSessions(ctx(), root, fabric.List{Parent: "nodes/n1"}, nil)); len(list.Items) != 2 {

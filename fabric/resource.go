@@ -17,6 +17,7 @@ type Caller struct {
 	GID      uint32
 	Groups   []uint32 // supplementary ones
 	PID      int32
+	Began    uint64 // when that process began, clock ticks after the boot; 0: not known
 	HasPeer  bool   // the peer is a process of this machine and UID, GID, Groups and PID are known
 	Operator bool   // sees and ends everything, not only its own
 	Command  string // of a session's owner: what the process called itself
