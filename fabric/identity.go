@@ -23,7 +23,8 @@ func markOf(i *device.Info) deviceMark {
 }
 
 // same says whether two marks are of one device: the serial number says it, and
-// where one of them has none, its place does.
+// where one of them has none, its place does. A mark with neither is of no device
+// but by the name that the device gives itself.
 func (m deviceMark) same(o deviceMark) bool {
 	if m.Driver != o.Driver {
 		return false
@@ -31,7 +32,27 @@ func (m deviceMark) same(o deviceMark) bool {
 	if m.Serial != "" && o.Serial != "" {
 		return m.Serial == o.Serial
 	}
-	return m.PCI == o.PCI && m.Module == o.Module
+	return m.PCI != "" && m.PCI == o.PCI && m.Module == o.Module
+}
+
+// says tells whether the mark tells the device from others at all.
+func (m deviceMark) says() bool { return m.Serial != "" || m.PCI != "" }
+
+// distinct refuses devices that cannot be told apart: what belongs to one would be
+// looked for on the other.
+func distinct(devices []device.Info) error {
+	for i := range devices {
+		for j := range i {
+			a, b := &devices[j], &devices[i]
+			if !markOf(a).same(markOf(b)) {
+				continue
+			}
+			return &Error{Op: "Open", Field: "devices", Reason: FieldInvalid, Message: fmt.Sprintf(
+				"%s and %s cannot be told apart: both have the driver %s, the serial number %q and the place %q; is one configured twice?",
+				a.ID, b.ID, a.Driver, a.Serial, a.PCIAddress)}
+		}
+	}
+	return nil
 }
 
 // identify gives each device the id that it has in names: the one that it had,
@@ -43,7 +64,8 @@ func identify(known map[string]deviceMark, devices []device.Info) (ids []string,
 	claim := func(i int, id string) { ids[i], taken[id] = id, true }
 	names := slices.Sorted(maps.Keys(known))
 	for i := range devices { // first those that are as they were
-		if m, ok := known[devices[i].ID]; ok && m.same(markOf(&devices[i])) {
+		mark := markOf(&devices[i])
+		if m, ok := known[devices[i].ID]; ok && (m.same(mark) || m.Driver == mark.Driver && !(m.says() && mark.says())) {
 			claim(i, devices[i].ID)
 		}
 	}
@@ -83,6 +105,9 @@ func (f *Fabric) place(change *Change) error {
 	infos := make([]device.Info, len(f.cfg.Devices))
 	for i, d := range f.cfg.Devices {
 		infos[i] = d.Info()
+	}
+	if err := distinct(infos); err != nil {
+		return err
 	}
 	ids, told := identify(known, infos)
 	f.marks = maps.Clone(known)

@@ -2,6 +2,7 @@ package fabric
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/accelfab/accelfab/device"
@@ -37,7 +38,34 @@ func TestS02DevicesAreKnownByTheirSerialNumbers(t *testing.T) {
 			t.Errorf("%s: %v, told %q; want %v", what, ids, told, row.want)
 		}
 	}
+	bare := map[string]deviceMark{"a": mark("", "", 0)}
+	if ids, _ := identify(bare, []device.Info{dev("x", "", "", 0), dev("a", "", "", 0)}); !slices.Equal(ids, []string{"x", "a"}) {
+		t.Errorf("with neither serial number nor place: %v", ids)
+	}
 	if ids, told := identify(nil, []device.Info{dev("a", "1", "01:0", 0)}); ids[0] != "a" || len(told) != 0 {
 		t.Errorf("a first start: %v, %q", ids, told)
+	}
+}
+
+// Devices that cannot be told apart are refused, by their names.
+func TestTwoDevicesOfOneSerialNumber(t *testing.T) {
+	one := device.Info{ID: "a", Driver: "d", Serial: "1", PCIAddress: "01:0"}
+	for what, row := range map[string]struct {
+		other device.Info
+		bad   bool
+	}{
+		"the same serial number":   {device.Info{ID: "b", Driver: "d", Serial: "1", PCIAddress: "02:0"}, true},
+		"no number and its place":  {device.Info{ID: "b", Driver: "d", PCIAddress: "01:0"}, true},
+		"another driver":           {device.Info{ID: "b", Driver: "e", Serial: "1", PCIAddress: "01:0"}, false},
+		"another number":           {device.Info{ID: "b", Driver: "d", Serial: "2", PCIAddress: "01:0"}, false},
+		"neither number nor place": {device.Info{ID: "b", Driver: "d"}, false},
+	} {
+		err := distinct([]device.Info{{ID: "x", Driver: "d"}, one, row.other})
+		if (err != nil) != row.bad {
+			t.Errorf("%s: %v", what, err)
+		}
+		if err != nil && !strings.Contains(err.Error(), "a and b cannot be told apart") {
+			t.Errorf("%s: %v", what, err)
+		}
 	}
 }

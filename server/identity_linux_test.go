@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -17,6 +18,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/accelfab/accelfab/fabric"
 	pb "github.com/accelfab/accelfab/proto/accelfab/v1"
 )
 
@@ -186,6 +188,38 @@ func TestOnlyProcessesOfThisMachine(t *testing.T) {
 	s := must[*pb.Session](t)(h.session.CreateSession(ctx, ask))
 	if int(s.GetProcess().GetPid()) != os.Getpid() || s.GetProcess().GetCommand() == "" || s.GetOwner().GetCommand() == "" {
 		t.Errorf("%v", s)
+	}
+}
+
+// A peer that went before anybody looked is known as gone: another process may have
+// its id by now.
+func TestAPeerThatIsGone(t *testing.T) {
+	if path := os.Getenv("ACCELFAB_TEST_CONNECT"); path != "" { // the peer itself
+		if _, err := net.Dial("unix", path); err != nil {
+			panic(err)
+		}
+		os.Exit(0)
+	}
+	path := filepath.Join(t.TempDir(), "s")
+	l := must[net.Listener](t)(net.Listen("unix", path))
+	defer l.Close()
+	peer := exec.Command(os.Args[0], "-test.run=^TestAPeerThatIsGone$")
+	peer.Env = append(os.Environ(), "ACCELFAB_TEST_CONNECT="+path)
+	if out, err := peer.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	conn := must[net.Conn](t)(l.Accept())
+	defer conn.Close()
+	if c := must[fabric.Caller](t)(identify(conn)); c.PID != int32(peer.Process.Pid) || c.Began != gone {
+		t.Errorf("%+v", c)
+	}
+	mine := must[net.Conn](t)(net.Dial("unix", path))
+	defer mine.Close()
+	conn = must[net.Conn](t)(l.Accept())
+	defer conn.Close()
+	began := must[uint64](t)(fabric.ProcessBegan(int32(os.Getpid())))
+	if c := must[fabric.Caller](t)(identify(conn)); c.Began != began || began == 0 {
+		t.Errorf("%+v, began %d", c, began)
 	}
 }
 
