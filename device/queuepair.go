@@ -35,6 +35,9 @@ type QueuePair struct {
 	GIDIndex int    // its index; -1 until it is known, and where a UD queue pair leaves it to each send
 	Remote   Remote // the peer it is connected to, from RTR on
 	PathMTU  ib.MTU // from RTR on; UD: the active MTU of the port
+	// Outstanding is how many send work requests are posted and not completed, 0
+	// to SendWR; 0 too where the device cannot tell.
+	Outstanding int
 	// Status is the first completion status that was not success and took the
 	// queue pair to SQE or ERR, Success while there was none; Reason says more.
 	Status ib.WCStatus

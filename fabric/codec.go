@@ -63,6 +63,7 @@ type sessionAsk struct {
 	TTL        int64    `cbor:"7,keyasint"` // nanoseconds
 	Generation uint64   `cbor:"8,keyasint"`
 	BootID     string   `cbor:"9,keyasint"`
+	Drain      int64    `cbor:"10,keyasint,omitempty"` // nanoseconds
 }
 
 type bufferAsk struct {

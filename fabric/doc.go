@@ -14,7 +14,7 @@
 //     promise). A request that was not acknowledged is there entirely or not
 //     at all once its request id is tried again.
 //   - Every object belongs to a session. When the session is closed or its
-//     lease ends, all of it is destroyed in dependency order: queue pairs,
+//     lease ends, its sends that are under way get a bounded time, then all of it is destroyed in dependency order: queue pairs,
 //     memory regions, exports, buffers, protection domains. A step that fails does not
 //     stop the others and is tried again, with back-off, until it is done.
 //   - What a device lost and cannot give back is LOST, and is never made again

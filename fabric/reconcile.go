@@ -195,6 +195,9 @@ func (c *card) planned(r *record) action {
 	if r.leaving || r.removed || !r.committed || r.op != nil && r.op.writing {
 		return actNone
 	}
+	if r.sess.life.draining && !r.Deleting {
+		return actNone // the end of that pushes it
+	}
 	if r.Kind == kindExport && r.ExportAsk.Revoked && !r.there && !r.gone() {
 		return actNone // revoked for good: it is not made again
 	}

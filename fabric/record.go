@@ -81,6 +81,8 @@ type lease struct {
 	process  proc // that it dies with, while it lives; nil if there is none
 	orphan   bool // that process has ended
 	work     underWay
+	draining bool // it ends, and sends that were under way may go on for a while
+	drained  bool
 	lists    [len(collections)]list
 	use      map[*card]*Usage
 	objects  int

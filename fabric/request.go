@@ -68,6 +68,9 @@ type CreateSession struct {
 	TTL time.Duration
 	// Process, if not nil, is what the session dies with; PID 0 is the caller's.
 	Process *Process `cbor:",omitempty"`
+	// Drain is how long sends that are under way may go on when the session ends:
+	// from 0 to 60 s; nil means 500 ms.
+	Drain *time.Duration `cbor:",omitempty"`
 }
 
 // ResumeSession takes a session over.

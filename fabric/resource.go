@@ -146,6 +146,7 @@ type Session struct {
 	Devices    []string
 	Exclusive  bool
 	TTL        time.Duration
+	Drain      time.Duration
 	ExpireTime time.Time
 	LastSeen   time.Time
 	Generation uint64   // fencing token, from 1

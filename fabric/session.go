@@ -91,8 +91,15 @@ func (f *Fabric) buildSession(op string, c Caller, r *CreateSession) (*record, e
 		r.TTL = defaultTTL
 	}
 	checkTTL(&v, r.TTL)
+	drain := defaultDrain
+	if r.Drain != nil {
+		drain = *r.Drain
+	}
+	if drain < 0 || drain > maxDrain {
+		v.invalid("drain_timeout", fmt.Sprintf("%v: want 0 s to %v", drain, maxDrain))
+	}
 	ask := &sessionAsk{Identity: c.Identity, UID: c.UID, GID: c.GID, PID: c.PID, HasPeer: c.HasPeer, Exclusive: r.Exclusive,
-		TTL: int64(r.TTL), Generation: f.nextGeneration(), BootID: f.cfg.BootID}
+		TTL: int64(r.TTL), Generation: f.nextGeneration(), BootID: f.cfg.BootID, Drain: int64(drain)}
 	s.Command = c.Command
 	var missing error
 	seen := map[string]bool{}
@@ -391,9 +398,12 @@ func (s *record) closing(actor string, cause Reason, message string) (*stored, E
 	}), ev
 }
 
-// takeDown hands all that a closing session owns to the workers. What is being
-// made just now follows when it is made. Fabric.mu is held.
+// takeDown hands all that a closing session owns to the workers, after its work is
+// drained. What is being made just now follows when it is made. Fabric.mu is held.
 func (f *Fabric) takeDown(s *record) {
+	if f.drain(s) {
+		return // it comes back
+	}
 	for _, k := range objectKinds {
 		s.life.lists[k].after(0, func(r *record) bool {
 			if r.committed {

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -212,5 +213,29 @@ func TestDatagrams(t *testing.T) {
 	done := must(p.f.PollCompletions(ctx(), alice, fabric.PollCompletions{QueuePair: qps[1].Name, Wait: time.Minute}))
 	if len(done) != 1 || done[0].ID != 3 || done[0].Status != ib.LocLenErr {
 		t.Errorf("%+v: want the receive that was too small", done)
+	}
+}
+
+// L18: a session whose sends wait for a receive that nobody posts, with 100 regions in
+// their list, is off the device after its drain, to the last domain.
+func TestL18ASessionWithSendsUnderWay(t *testing.T) {
+	p := newPair(t, t.TempDir())
+	qps := p.queuePairs(ib.RC)
+	p.connect(t, qps)
+	for range 99 {
+		must(p.f.CreateMemoryRegion(ctx(), alice, fabric.CreateMemoryRegion{Create: p.create[0].Create, ProtectionDomain: p.create[0].ProtectionDomain, Buffer: p.bufs[0].Name, Access: ib.LocalWrite}))
+	}
+	for i := range 100 {
+		p.post(qps[0], device.WorkRequest{ID: uint64(i), Opcode: device.WorkSend, Signaled: true, SGL: p.sgl(0, 64)})
+	}
+	must(0, p.f.CloseSession(ctx(), alice, fabric.CloseSession{Delete: fabric.Delete{Name: p.session.Name}}))
+	for _, d := range must(p.f.ListDevices(ctx(), root, fabric.List{Parent: "nodes/n1"}, nil)).Items {
+		if d.Usage != (fabric.Usage{}) {
+			t.Errorf("%s still has %+v", d.Name, d.Usage)
+		}
+	}
+	told := must(p.f.ListEvents(ctx(), root, fabric.ListEvents{Limit: 1000}, func(e *fabric.Event) bool { return e.Reason == fabric.Timeout })).Items
+	if len(told) != 1 || !strings.Contains(told[0].Message, "100 sends that were under way are dropped") {
+		t.Errorf("%+v", told)
 	}
 }

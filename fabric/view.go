@@ -35,7 +35,7 @@ func (r *record) condition() Condition {
 func (f *Fabric) viewSession(r *record) Session {
 	a := r.SessionAsk
 	s := Session{Meta: r.meta(), Owner: Caller{Identity: a.Identity, UID: a.UID, GID: a.GID, PID: a.PID, HasPeer: a.HasPeer, Command: r.Command},
-		Exclusive: a.Exclusive, TTL: time.Duration(a.TTL), Generation: a.Generation, State: r.state(), Condition: r.condition(),
+		Exclusive: a.Exclusive, TTL: time.Duration(a.TTL), Drain: time.Duration(a.Drain), Generation: a.Generation, State: r.state(), Condition: r.condition(),
 		// As read from the lease's begin, so that two reads agree.
 		LastSeen: r.life.seen, ExpireTime: r.life.seen.Add(time.Duration(a.TTL))}
 	if p := r.ProcessAsk; p != nil {

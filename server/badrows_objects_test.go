@@ -32,6 +32,8 @@ func sessionRows(x *fixture) []badRow {
 		bad("session.ttl", "too short", func(m create) { m.Session.Ttl = durationpb.New(time.Millisecond) }, fabric.FieldInvalid),
 		bad("session.ttl", "too long", func(m create) { m.Session.Ttl = durationpb.New(25 * time.Hour) }, fabric.FieldInvalid),
 		bad("session.ttl", "negative", func(m create) { m.Session.Ttl = durationpb.New(-time.Second) }, fabric.FieldInvalid),
+		bad("session.drain_timeout", "negative", func(m create) { m.Session.DrainTimeout = durationpb.New(-time.Second) }, fabric.FieldInvalid),
+		bad("session.drain_timeout", "too long", func(m create) { m.Session.DrainTimeout = durationpb.New(61 * time.Second) }, fabric.FieldInvalid),
 		bad("session.ttl", "not a duration", func(m create) { m.Session.Ttl = &durationpb.Duration{Seconds: 1, Nanos: -1} }, fabric.FieldInvalid),
 
 		bad("session", "missing", func(m update) { m.Session = nil }, fabric.FieldRequired),
@@ -49,6 +51,7 @@ func sessionRows(x *fixture) []badRow {
 		bad("session.process.pid", "negative", func(m create) { m.Session.Process = &pb.Session_Process{Pid: -1} }, fabric.FieldInvalid),
 		bad("session.process.pid", "no such", func(m create) { m.Session.Process = &pb.Session_Process{Pid: 1<<31 - 1} }, fabric.FieldInvalid),
 		bad("session.process.pid", "fixed", func(m update) { m.Session.Process, m.UpdateMask = &pb.Session_Process{Pid: 1}, mask("process") }, fabric.FieldInvalid, "session.process"),
+		bad("session.drain_timeout", "fixed", func(m update) { m.Session.DrainTimeout, m.UpdateMask = durationpb.New(0), mask("drain_timeout") }, fabric.FieldInvalid),
 
 		bad("generation", "newer", func(m keep) { m.Generation = 999999 }, fabric.GenerationStale),
 		bad("generation", "newer", func(m *pb.KeepAliveSessionsRequest) { m.Generation = 999999 }, fabric.GenerationStale),

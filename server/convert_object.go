@@ -30,7 +30,7 @@ func sessionToProto(s *fabric.Session) *pb.Session {
 		Name: s.Name, Uid: uidText(s.UID), Etag: s.ETag(), CreateTime: timeOf(s.CreateTime), Labels: s.Labels,
 		State: sessionStates.proto(s.State), Reconciling: s.Condition.Reconciling, Reason: string(s.Condition.Reason), Message: s.Condition.Message,
 		Owner: ownerToProto(&s.Owner), Partition: defaultPartition(s.Name), Devices: s.Devices, Mode: sessionModes.proto(s.Exclusive),
-		Ttl: durationpb.New(s.TTL), ExpireTime: timeOf(s.ExpireTime), LastSeenTime: timeOf(s.LastSeen), Generation: s.Generation,
+		Ttl: durationpb.New(s.TTL), DrainTimeout: durationpb.New(s.Drain), ExpireTime: timeOf(s.ExpireTime), LastSeenTime: timeOf(s.LastSeen), Generation: s.Generation,
 		Usage: &pb.Session_Usage{
 			ProtectionDomains: uint32(s.Usage.ProtectionDomains), Buffers: uint32(s.Usage.Buffers),
 			MemoryRegions: uint32(s.Usage.MemoryRegions), QueuePairs: uint32(s.Usage.QueuePairs), BufferBytes: s.Usage.BufferBytes,

@@ -41,6 +41,10 @@ func (s sessionService) CreateSession(ctx context.Context, r *pb.CreateSessionRe
 	}
 	ask := fabric.CreateSession{Create: create(r.Parent, r.SessionId, r.RequestId, in.GetLabels(), r.ValidateOnly),
 		Devices: in.GetDevices(), TTL: v.duration("session.ttl", in.GetTtl()), Process: processOf(in.GetProcess())}
+	if in.GetDrainTimeout() != nil {
+		d := v.duration("session.drain_timeout", in.GetDrainTimeout())
+		ask.Drain = &d
+	}
 	if in.GetTtl() != nil && ask.TTL == 0 && !v.has("session.ttl") {
 		v.invalid("session.ttl", "0s: want 1 s to 24 h")
 	}
@@ -102,7 +106,7 @@ func (s sessionService) UpdateSession(ctx context.Context, r *pb.UpdateSessionRe
 		v.required("session", "want the session's name and the fields to change")
 	}
 	ask := fabric.UpdateSession{Update: fabric.Update{Name: in.GetName(), ETag: in.GetEtag(), ValidateOnly: r.ValidateOnly}}
-	change := v.mask(r.GetUpdateMask().GetPaths(), in.ProtoReflect(), []string{"labels", "ttl"}, []string{"partition", "devices", "mode", "process"})
+	change := v.mask(r.GetUpdateMask().GetPaths(), in.ProtoReflect(), []string{"labels", "ttl"}, []string{"partition", "devices", "mode", "process", "drain_timeout"})
 	if change["labels"] {
 		ask.Labels, ask.SetLabels = in.GetLabels(), true
 	}
@@ -117,7 +121,7 @@ func (s sessionService) UpdateSession(ctx context.Context, r *pb.UpdateSessionRe
 	}
 	out, err := attempt(v, updatePath("session"), &ask.ValidateOnly, func() (fabric.Session, error) {
 		c := caller(ctx)
-		if change["partition"] || change["devices"] || change["mode"] || change["process"] {
+		if change["partition"] || change["devices"] || change["mode"] || change["process"] || change["drain_timeout"] {
 			now, err := s.fabric.GetSession(ctx, c, ask.Name)
 			if err == nil {
 				err = s.sameFixed(change, in, sessionToProto(&now))
@@ -147,6 +151,9 @@ func (s *Server) sameFixed(change map[string]bool, in, now *pb.Session) error {
 	}
 	if change["process"] && in.GetProcess().GetPid() != now.GetProcess().GetPid() {
 		v.invalid("process", "is fixed until the session is resumed")
+	}
+	if change["drain_timeout"] && in.GetDrainTimeout().AsDuration() != now.GetDrainTimeout().AsDuration() {
+		v.invalid("drain_timeout", fixed)
 	}
 	asked := slices.Clone(in.Devices)
 	for i := range asked {

@@ -61,9 +61,9 @@ soft-2  -       2/3     .
 	{line: "port enable soft-0/8", asks: []proto.Message{setPort(pb.Port_ADMIN_STATE_ENABLED, false)}, prints: portTable},
 	{line: "port disable soft-0/8 --validate-only", asks: []proto.Message{setPort(pb.Port_ADMIN_STATE_DISABLED, true)}, prints: portTable},
 
-	{line: "session create --device soft-0 --device nodes/n1/devices/soft-3 --exclusive --ttl 1h" + creates, asks: []proto.Message{&pb.CreateSessionRequest{
+	{line: "session create --device soft-0 --device nodes/n1/devices/soft-3 --exclusive --ttl 1h --drain 2s" + creates, asks: []proto.Message{&pb.CreateSessionRequest{
 		Parent: "nodes/local", SessionId: "x1", RequestId: "r1", ValidateOnly: true, Session: &pb.Session{
-			Labels: labels, Devices: []string{device0, "nodes/n1/devices/soft-3"}, Mode: pb.Session_MODE_EXCLUSIVE, Ttl: durationpb.New(time.Hour)},
+			Labels: labels, Devices: []string{device0, "nodes/n1/devices/soft-3"}, Mode: pb.Session_MODE_EXCLUSIVE, Ttl: durationpb.New(time.Hour), DrainTimeout: durationpb.New(2 * time.Second)},
 	}}, prints: sessionTable},
 	{line: "session create --request-id r1", asks: []proto.Message{&pb.CreateSessionRequest{
 		Parent: "nodes/local", RequestId: "r1", Session: &pb.Session{Mode: pb.Session_MODE_SHARED}}}, prints: sessionTable},

@@ -59,7 +59,7 @@ func newSessionCreateCmd(a *app) *cobra.Command {
 	var cr creation
 	var claimed []string
 	var exclusive bool
-	var ttl time.Duration
+	var ttl, drain time.Duration
 	var process processFlag
 	cmd := &cobra.Command{
 		Use:   "create",
@@ -78,6 +78,9 @@ destroyed.`,
 			}
 			if cmd.Flags().Changed("ttl") {
 				s.Ttl = durationpb.New(ttl)
+			}
+			if cmd.Flags().Changed("drain") {
+				s.DrainTimeout = durationpb.New(drain)
 			}
 			var err error
 			if s.Process, err = process.process(); err != nil {
@@ -105,6 +108,7 @@ destroyed.`,
 	f := cmd.Flags()
 	f.StringArrayVar(&claimed, "device", nil, "device to claim (repeatable)")
 	f.BoolVar(&exclusive, "exclusive", false, "let no other session claim these devices")
+	f.DurationVar(&drain, "drain", 0, "how long sends that are under way may go on when the session ends, up to 1m (default: the daemon's, 500ms)")
 	f.DurationVar(&ttl, "ttl", 0, "how long the session lives after it was last kept alive (default: the daemon's)")
 	process.flag(cmd)
 	_ = cmd.RegisterFlagCompletionFunc("device", devices.complete(a))

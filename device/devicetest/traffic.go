@@ -33,8 +33,14 @@ func testTransfer(t *testing.T, p Pair) {
 		if r.ID != 10 || r.Status != ib.Success || r.Opcode != ib.WCRecv || !r.Receive || r.Length != uint32(size) || !r.HasImm || r.Imm != 0x01020304 || !r.Solicited {
 			t.Fatalf("%d bytes received: %+v", size, r)
 		}
+		if n := b.get(qb).Outstanding; n != 0 { // a receive is none
+			t.Fatalf("%d sends outstanding where none was posted", n)
+		}
 		if s := a.next(qa, 1)[0]; s.ID != 11 || s.Status != ib.Success || s.Opcode != ib.WCSend || s.Receive {
 			t.Fatalf("%d bytes sent: %+v", size, s)
+		}
+		if n := a.get(qa).Outstanding; n != 0 {
+			t.Fatalf("%d sends outstanding after the last had completed", n)
 		}
 		if !bytes.Equal(b.read(mb.Address, size), want) {
 			t.Fatalf("SEND of %d bytes: they differ", size)

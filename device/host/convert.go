@@ -181,7 +181,8 @@ func remoteOf(r *pb.Remote) device.Remote {
 func queuePairProto(q device.QueuePair) *pb.QueuePair {
 	out := &pb.QueuePair{Uid: q.UID[:], Qpn: uint32(q.QPN), Pd: uint32(q.PD), Port: int32(q.Port), Type: uint32(q.Type),
 		SendWr: int32(q.SendWR), RecvWr: int32(q.RecvWR), Sge: int32(q.SGE), State: uint32(q.State),
-		Gid: gidBytes(q.GID), GidIndex: int32(q.GIDIndex), PathMtu: uint32(q.PathMTU), Status: uint32(q.Status), Reason: q.Reason}
+		Gid: gidBytes(q.GID), GidIndex: int32(q.GIDIndex), PathMtu: uint32(q.PathMTU), Status: uint32(q.Status), Reason: q.Reason,
+		Outstanding: int32(q.Outstanding)}
 	if q.Remote != (device.Remote{}) {
 		out.Remote = remoteProto(q.Remote)
 	}
@@ -192,7 +193,7 @@ func queuePairOf(q *pb.QueuePair) device.QueuePair {
 	return device.QueuePair{UID: uidOf(q.GetUid()), QPN: ib.QPN(q.GetQpn()), PD: device.PD(q.GetPd()), Port: int(q.GetPort()), Type: ib.QPType(q.GetType()),
 		SendWR: int(q.GetSendWr()), RecvWR: int(q.GetRecvWr()), SGE: int(q.GetSge()), State: ib.QPState(q.GetState()),
 		GID: gidOf(q.GetGid()), GIDIndex: int(q.GetGidIndex()), Remote: remoteOf(q.GetRemote()), PathMTU: ib.MTU(q.GetPathMtu()),
-		Status: ib.WCStatus(q.GetStatus()), Reason: q.GetReason()}
+		Status: ib.WCStatus(q.GetStatus()), Reason: q.GetReason(), Outstanding: int(q.GetOutstanding())}
 }
 
 func queuePairResultProto(r device.QueuePairResult) *pb.QueuePairResult {

@@ -226,7 +226,9 @@ func (c *card) makeQueuePair(p *port, spec *device.QueuePairSpec, now time.Time)
 func (qp *queuePair) read() device.QueuePair {
 	qp.mu.Lock()
 	defer qp.mu.Unlock()
-	return qp.info
+	info := qp.info
+	info.Outstanding = qp.transport.Sends()
+	return info
 }
 
 // CreateQueuePairs implements device.QueuePairs.

@@ -2,9 +2,9 @@ package transport
 
 import "github.com/accelfab/accelfab/device/ib"
 
-// Outstanding counts the packets that the requester has outstanding, READ
+// Unanswered counts the packets that the requester has outstanding, READ
 // responses included.
-func (c *QueuePair) Outstanding() int { return c.requester.outstanding() }
+func (c *QueuePair) Unanswered() int { return c.requester.outstanding() }
 
 // WindowSize is the present window in packets.
 func (c *QueuePair) WindowSize() int { return c.requester.window.size }

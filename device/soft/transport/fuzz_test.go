@@ -221,7 +221,7 @@ func (r *rig) check(e *rigEnd) {
 	if e.State() == ib.Err && e.Queued() > 0 {
 		r.t.Fatalf("%d work requests are queued in ERR", e.Queued())
 	}
-	if n := e.Outstanding(); n > rigWindow {
+	if n := e.Unanswered(); n > rigWindow {
 		r.t.Fatalf("%d packets outstanding with a window of %d", n, rigWindow)
 	}
 }

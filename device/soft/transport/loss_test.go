@@ -263,7 +263,7 @@ func TestTheWindowIsNeverExceededAndAdapts(t *testing.T) {
 			local, remote := a.memory.add(3000*256, all), b.memory.add(3000*256, all)
 			most, smallest, largest := 0, window, 0
 			w.after = func() { smallest, largest = min(smallest, a.WindowSize()), max(largest, a.WindowSize()) }
-			w.seen = func(int, *ib.Packet) { most = max(most, a.Outstanding()) }
+			w.seen = func(int, *ib.Packet) { most = max(most, a.Unanswered()) }
 			a.send(device.WorkRequest{ID: 1, Opcode: op, SGL: local.sge(0, 3000*256), RemoteAddr: remote.base, RKey: remote.rkey, Signaled: true})
 			w.run()
 			a.expect("send 1 SUCCESS")

@@ -133,6 +133,9 @@ func (qp *QueuePair) State() ib.QPState { return qp.state }
 // happened; Success and "" while there was none. ToErr is no failure.
 func (qp *QueuePair) Failure() (ib.WCStatus, string) { return qp.status, qp.reason }
 
+// Sends is how many sends are posted and not completed.
+func (qp *QueuePair) Sends() int { return qp.requester.work.count }
+
 // Modify carries out a transition. The caller has checked that it is legal
 // (ib.CheckTransition) and that its values are in range. Going to RESET drops
 // all work; going to ERR completes it with WRFlushErr; going from SQD to RTS

@@ -27,11 +27,11 @@ func TestAnAckDoesNotWaitForTheEndOfTheRequests(t *testing.T) {
 		}
 		done = len(b.take()) > 0
 		if batches++; batches > 4 {
-			t.Fatalf("no acknowledgement in %d batches, with %d packets outstanding of %d", batches, a.Outstanding(), a.WindowSize())
+			t.Fatalf("no acknowledgement in %d batches, with %d packets outstanding of %d", batches, a.Unanswered(), a.WindowSize())
 		}
 	}
 	a.expect() // the stream is still under way
-	if a.total.Packets[transport.Taken] == 0 || a.Outstanding() == 0 {
-		t.Errorf("counters %+v, %d packets outstanding", a.total, a.Outstanding())
+	if a.total.Packets[transport.Taken] == 0 || a.Unanswered() == 0 {
+		t.Errorf("counters %+v, %d packets outstanding", a.total, a.Unanswered())
 	}
 }

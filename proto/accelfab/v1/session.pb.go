@@ -951,7 +951,11 @@ type Session struct {
 	// For people: why the session is not as asked and what to do. Empty while reason is.
 	Message string `protobuf:"bytes,18,opt,name=message,proto3" json:"message,omitempty"`
 	// The process that it dies with. Not set: it lives until it is closed or its ttl ends.
-	Process       *Session_Process `protobuf:"bytes,19,opt,name=process,proto3" json:"process,omitempty"`
+	Process *Session_Process `protobuf:"bytes,19,opt,name=process,proto3" json:"process,omitempty"`
+	// When the session ends, however it does, sends that its queue pairs have begun may go on for so long before
+	// all it owns is destroyed: 0 s to 60 s. Nothing new begins then. Unset means 500 ms. It is no longer than it
+	// takes: a session with nothing under way ends at once.
+	DrainTimeout  *durationpb.Duration `protobuf:"bytes,20,opt,name=drain_timeout,json=drainTimeout,proto3" json:"drain_timeout,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1115,6 +1119,13 @@ func (x *Session) GetMessage() string {
 func (x *Session) GetProcess() *Session_Process {
 	if x != nil {
 		return x.Process
+	}
+	return nil
+}
+
+func (x *Session) GetDrainTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.DrainTimeout
 	}
 	return nil
 }
@@ -1419,7 +1430,7 @@ const file_accelfab_v1_session_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tB\x18\xe0A\x02\xfaA\x12\n" +
 	"\x10accelfab/SessionR\x04name\x12\x17\n" +
 	"\x04etag\x18\x02 \x01(\tB\x03\xe0A\x01R\x04etag\x12(\n" +
-	"\rvalidate_only\x18\x03 \x01(\bB\x03\xe0A\x01R\fvalidateOnly\"\xff\f\n" +
+	"\rvalidate_only\x18\x03 \x01(\bB\x03\xe0A\x01R\fvalidateOnly\"\xc7\r\n" +
 	"\aSession\x12\x17\n" +
 	"\x04name\x18\x01 \x01(\tB\x03\xe0A\bR\x04name\x12\x15\n" +
 	"\x03uid\x18\x02 \x01(\tB\x03\xe0A\x03R\x03uid\x12\x17\n" +
@@ -1445,7 +1456,8 @@ const file_accelfab_v1_session_proto_rawDesc = "" +
 	"generation\x125\n" +
 	"\x05usage\x18\x11 \x01(\v2\x1a.accelfab.v1.Session.UsageB\x03\xe0A\x03R\x05usage\x12\x1d\n" +
 	"\amessage\x18\x12 \x01(\tB\x03\xe0A\x03R\amessage\x12>\n" +
-	"\aprocess\x18\x13 \x01(\v2\x1c.accelfab.v1.Session.ProcessB\x06\xe0A\x01\xe0A\x05R\aprocess\x1a\x8c\x01\n" +
+	"\aprocess\x18\x13 \x01(\v2\x1c.accelfab.v1.Session.ProcessB\x06\xe0A\x01\xe0A\x05R\aprocess\x12F\n" +
+	"\rdrain_timeout\x18\x14 \x01(\v2\x19.google.protobuf.DurationB\x06\xe0A\x01\xe0A\x05R\fdrainTimeout\x1a\x8c\x01\n" +
 	"\x05Owner\x12\x1f\n" +
 	"\bidentity\x18\x01 \x01(\tB\x03\xe0A\x03R\bidentity\x12\x15\n" +
 	"\x03uid\x18\x02 \x01(\rB\x03\xe0A\x03R\x03uid\x12\x15\n" +
@@ -1546,29 +1558,30 @@ var file_accelfab_v1_session_proto_depIdxs = []int32{
 	19, // 14: accelfab.v1.Session.last_seen_time:type_name -> google.protobuf.Timestamp
 	16, // 15: accelfab.v1.Session.usage:type_name -> accelfab.v1.Session.Usage
 	15, // 16: accelfab.v1.Session.process:type_name -> accelfab.v1.Session.Process
-	2,  // 17: accelfab.v1.SessionService.CreateSession:input_type -> accelfab.v1.CreateSessionRequest
-	3,  // 18: accelfab.v1.SessionService.GetSession:input_type -> accelfab.v1.GetSessionRequest
-	4,  // 19: accelfab.v1.SessionService.ListSessions:input_type -> accelfab.v1.ListSessionsRequest
-	12, // 20: accelfab.v1.SessionService.DeleteSession:input_type -> accelfab.v1.DeleteSessionRequest
-	6,  // 21: accelfab.v1.SessionService.UpdateSession:input_type -> accelfab.v1.UpdateSessionRequest
-	7,  // 22: accelfab.v1.SessionService.KeepAliveSession:input_type -> accelfab.v1.KeepAliveSessionRequest
-	8,  // 23: accelfab.v1.SessionService.KeepAliveSessions:input_type -> accelfab.v1.KeepAliveSessionsRequest
-	10, // 24: accelfab.v1.SessionService.ResumeSession:input_type -> accelfab.v1.ResumeSessionRequest
-	11, // 25: accelfab.v1.SessionService.ReleaseSession:input_type -> accelfab.v1.ReleaseSessionRequest
-	13, // 26: accelfab.v1.SessionService.CreateSession:output_type -> accelfab.v1.Session
-	13, // 27: accelfab.v1.SessionService.GetSession:output_type -> accelfab.v1.Session
-	5,  // 28: accelfab.v1.SessionService.ListSessions:output_type -> accelfab.v1.ListSessionsResponse
-	22, // 29: accelfab.v1.SessionService.DeleteSession:output_type -> google.protobuf.Empty
-	13, // 30: accelfab.v1.SessionService.UpdateSession:output_type -> accelfab.v1.Session
-	13, // 31: accelfab.v1.SessionService.KeepAliveSession:output_type -> accelfab.v1.Session
-	9,  // 32: accelfab.v1.SessionService.KeepAliveSessions:output_type -> accelfab.v1.KeepAliveSessionsResponse
-	13, // 33: accelfab.v1.SessionService.ResumeSession:output_type -> accelfab.v1.Session
-	22, // 34: accelfab.v1.SessionService.ReleaseSession:output_type -> google.protobuf.Empty
-	26, // [26:35] is the sub-list for method output_type
-	17, // [17:26] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	21, // 17: accelfab.v1.Session.drain_timeout:type_name -> google.protobuf.Duration
+	2,  // 18: accelfab.v1.SessionService.CreateSession:input_type -> accelfab.v1.CreateSessionRequest
+	3,  // 19: accelfab.v1.SessionService.GetSession:input_type -> accelfab.v1.GetSessionRequest
+	4,  // 20: accelfab.v1.SessionService.ListSessions:input_type -> accelfab.v1.ListSessionsRequest
+	12, // 21: accelfab.v1.SessionService.DeleteSession:input_type -> accelfab.v1.DeleteSessionRequest
+	6,  // 22: accelfab.v1.SessionService.UpdateSession:input_type -> accelfab.v1.UpdateSessionRequest
+	7,  // 23: accelfab.v1.SessionService.KeepAliveSession:input_type -> accelfab.v1.KeepAliveSessionRequest
+	8,  // 24: accelfab.v1.SessionService.KeepAliveSessions:input_type -> accelfab.v1.KeepAliveSessionsRequest
+	10, // 25: accelfab.v1.SessionService.ResumeSession:input_type -> accelfab.v1.ResumeSessionRequest
+	11, // 26: accelfab.v1.SessionService.ReleaseSession:input_type -> accelfab.v1.ReleaseSessionRequest
+	13, // 27: accelfab.v1.SessionService.CreateSession:output_type -> accelfab.v1.Session
+	13, // 28: accelfab.v1.SessionService.GetSession:output_type -> accelfab.v1.Session
+	5,  // 29: accelfab.v1.SessionService.ListSessions:output_type -> accelfab.v1.ListSessionsResponse
+	22, // 30: accelfab.v1.SessionService.DeleteSession:output_type -> google.protobuf.Empty
+	13, // 31: accelfab.v1.SessionService.UpdateSession:output_type -> accelfab.v1.Session
+	13, // 32: accelfab.v1.SessionService.KeepAliveSession:output_type -> accelfab.v1.Session
+	9,  // 33: accelfab.v1.SessionService.KeepAliveSessions:output_type -> accelfab.v1.KeepAliveSessionsResponse
+	13, // 34: accelfab.v1.SessionService.ResumeSession:output_type -> accelfab.v1.Session
+	22, // 35: accelfab.v1.SessionService.ReleaseSession:output_type -> google.protobuf.Empty
+	27, // [27:36] is the sub-list for method output_type
+	18, // [18:27] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_accelfab_v1_session_proto_init() }

@@ -53,7 +53,9 @@ type QueuePair struct {
 	// First completion status that was not success, numbered as in the verbs.
 	Status uint32 `protobuf:"varint,14,opt,name=status,proto3" json:"status,omitempty"`
 	// More of it, for people.
-	Reason        string `protobuf:"bytes,15,opt,name=reason,proto3" json:"reason,omitempty"`
+	Reason string `protobuf:"bytes,15,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Send work requests that are posted and not completed; 0 where the driver cannot tell.
+	Outstanding   int32 `protobuf:"varint,16,opt,name=outstanding,proto3" json:"outstanding,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -191,6 +193,13 @@ func (x *QueuePair) GetReason() string {
 		return x.Reason
 	}
 	return ""
+}
+
+func (x *QueuePair) GetOutstanding() int32 {
+	if x != nil {
+		return x.Outstanding
+	}
+	return 0
 }
 
 // The other end of a connected queue pair.
@@ -1488,7 +1497,7 @@ var File_accelfab_device_v1_queue_pair_proto protoreflect.FileDescriptor
 
 const file_accelfab_device_v1_queue_pair_proto_rawDesc = "" +
 	"\n" +
-	"#accelfab/device/v1/queue_pair.proto\x12\x12accelfab.device.v1\x1a\x1eaccelfab/device/v1/error.proto\"\xef\x02\n" +
+	"#accelfab/device/v1/queue_pair.proto\x12\x12accelfab.device.v1\x1a\x1eaccelfab/device/v1/error.proto\"\x91\x03\n" +
 	"\tQueuePair\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\fR\x03uid\x12\x10\n" +
 	"\x03qpn\x18\x02 \x01(\rR\x03qpn\x12\x0e\n" +
@@ -1505,7 +1514,8 @@ const file_accelfab_device_v1_queue_pair_proto_rawDesc = "" +
 	"\x06remote\x18\f \x01(\v2\x1a.accelfab.device.v1.RemoteR\x06remote\x12\x19\n" +
 	"\bpath_mtu\x18\r \x01(\rR\apathMtu\x12\x16\n" +
 	"\x06status\x18\x0e \x01(\rR\x06status\x12\x16\n" +
-	"\x06reason\x18\x0f \x01(\tR\x06reason\">\n" +
+	"\x06reason\x18\x0f \x01(\tR\x06reason\x12 \n" +
+	"\voutstanding\x18\x10 \x01(\x05R\voutstanding\">\n" +
 	"\x06Remote\x12\x10\n" +
 	"\x03gid\x18\x01 \x01(\fR\x03gid\x12\x10\n" +
 	"\x03qpn\x18\x02 \x01(\rR\x03qpn\x12\x10\n" +
