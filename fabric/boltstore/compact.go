@@ -28,7 +28,7 @@ const compactRest = time.Minute
 
 // Bounds of one step of the copy and of what is left for the writer.
 const (
-	copyBytes   = 1 << 20
+	copyBytes   = 256 << 10
 	copyRounds  = 4
 	copyTouched = 1000
 )

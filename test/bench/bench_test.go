@@ -38,6 +38,7 @@ func TestEveryGroupMeasures(t *testing.T) {
 		"memory":    {idleName, costName},
 		"scale":     {scaleName},
 		"leases":    {restartName(200), victimName(1), leftName},
+		"wear":      {freshWriteName, wornWriteName, wornRatioName, wornSizeName},
 	}
 	for _, g := range groups {
 		t.Run(g.name, func(t *testing.T) {

@@ -76,6 +76,7 @@ var groups = []group{
 	{"memory", memory},
 	{"scale", scale},
 	{"leases", leases},
+	{"wear", wear},
 }
 
 // names gives the names of the groups with sep between them.
