@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -62,7 +63,7 @@ func (c *Client) exchange(ctx context.Context, r *pb.DescriptorRequest, descript
 		if ctx.Err() != nil {
 			err = errors.Join(err, ctx.Err())
 		}
-		return nil, nil, fmt.Errorf("descriptor socket %s: %w", path, err)
+		return nil, nil, &socketError{path, err}
 	}
 	var reply pb.DescriptorReply
 	if err = proto.Unmarshal(b, &reply); err != nil {
@@ -75,6 +76,30 @@ func (c *Client) exchange(ctx context.Context, r *pb.DescriptorRequest, descript
 		file = nil
 	}
 	return &reply, file, err
+}
+
+// socketError is that of an exchange which had no answer: nobody is there, or went in
+// the middle. As of a call over gRPC its code is UNAVAILABLE, or that of the context.
+type socketError struct {
+	path string
+	err  error
+}
+
+func (e *socketError) Error() string { return "descriptor socket " + e.path + ": " + e.err.Error() }
+func (e *socketError) Unwrap() error { return e.err }
+
+// GRPCStatus is what status.Code and status.FromError ask for.
+func (e *socketError) GRPCStatus() *status.Status {
+	code := codes.Unavailable
+	switch {
+	case errors.Is(e.err, context.Canceled):
+		code = codes.Canceled
+	case errors.Is(e.err, context.DeadlineExceeded):
+		code = codes.DeadlineExceeded
+	case errors.Is(e.err, os.ErrPermission):
+		code = codes.PermissionDenied
+	}
+	return status.New(code, e.Error())
 }
 
 // descriptorSocket finds the socket: as the Client was told, by the file that

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -190,12 +189,7 @@ or have a device import it: "accelfab mr create --import-fd 3". The exit status 
 func runHolding(cmd *cobra.Command, file *os.File, args []string) error {
 	p := exec.CommandContext(cmd.Context(), args[0], args[1:]...)
 	p.Stdin, p.Stdout, p.Stderr, p.ExtraFiles = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr(), []*os.File{file}
-	err := p.Run()
-	var failed *exec.ExitError
-	if errors.As(err, &failed) && failed.ExitCode() > 0 {
-		return exitStatus(failed.ExitCode())
-	}
-	return err
+	return statusOf(p.Run())
 }
 
 // importFlags say which descriptor a memory region is to be made of.

@@ -186,13 +186,17 @@ func (l *lab) command(ctx context.Context, cmd *cobra.Command, args []string) er
 	// The signal that ends us ends the command; it may take its time to clean
 	// up. From a terminal it has had the signal itself already.
 	defer context.AfterFunc(ctx, func() { c.Process.Signal(syscall.SIGTERM) })()
-	err := c.Wait()
+	return statusOf(c.Wait())
+}
+
+// statusOf makes of how a program ended the status to end with, as shells say it.
+func statusOf(err error) error {
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {
 		return err
 	}
 	if ws, ok := exit.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
-		return exitStatus(128 + int(ws.Signal())) // as shells say it
+		return exitStatus(128 + int(ws.Signal()))
 	}
 	return exitStatus(exit.ExitCode())
 }

@@ -19,7 +19,7 @@ const (
 	keptRecords = 1_000
 	wearBatch   = 1_000
 	wearWrites  = 2_000 // that a p99 is of
-	wornBytes = 256   // about those of a queue pair's record
+	wornBytes   = 256   // about those of a queue pair's record
 )
 
 const (

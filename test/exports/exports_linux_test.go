@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/accelfab/accelfab/client"
@@ -290,6 +292,24 @@ func TestExportsOverAKill(t *testing.T) {
 		t.Errorf("an upload of before: %v", err)
 	}
 	must(n.Sessions.DeleteSession(ctx, &pb.DeleteSessionRequest{Name: "nodes/local/sessions/s"}))(t)
+}
+
+// A descriptor that another daemon of the machine gave out is of no use here, and says
+// so, nor is one of a daemon that died in the middle of a call without a word.
+func TestADescriptorOfAnotherDaemon(t *testing.T) {
+	a, b := start(t), start(t)
+	ctx := t.Context()
+	f := must(a.FetchDescriptor(ctx, a.export))(t)
+	defer f.Close()
+	if _, err := b.UploadDescriptor(ctx, f); client.Reason(err) != pb.ErrorReason_ERROR_REASON_NOT_AN_EXPORT {
+		t.Errorf("it was taken: %v", err)
+	}
+	must(a.UploadDescriptor(ctx, f))(t)
+	a.Kill()
+	if _, err := a.UploadDescriptor(ctx, f); status.Code(err) != codes.Unavailable {
+		t.Errorf("of a daemon that is gone: %v, code %v", err, status.Code(err))
+	}
+	a.Start()
 }
 
 // descriptors lists what the daemon has open.

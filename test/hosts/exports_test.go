@@ -42,7 +42,29 @@ func TestExportsSurviveTheDaemon(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// One more is revoked before, and an upload waits.
+	gone, err := n.job.Client.Memory.CreateMemoryExport(ctx, &pb.CreateMemoryExportRequest{Parent: card, MemoryExport: &pb.MemoryExport{Buffer: n.job.Buffer.GetName()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.job.Client.Memory.RevokeMemoryExport(ctx, &pb.RevokeMemoryExportRequest{Name: gone.GetName()}); err != nil {
+		t.Fatal(err)
+	}
+	waiting, err := n.job.Client.UploadDescriptor(ctx, held)
+	if err != nil {
+		t.Fatal(err)
+	}
 	n.killDaemon()
+	if x, err := n.job.Client.Memory.GetMemoryExport(ctx, &pb.GetMemoryExportRequest{Name: gone.GetName()}); err != nil || x.GetState() != pb.MemoryExport_STATE_REVOKED {
+		t.Errorf("the revoked export: %v, %v", x, err)
+	}
+	if _, err := n.job.Client.FetchDescriptor(ctx, gone.GetName()); client.Reason(err) != pb.ErrorReason_ERROR_REASON_EXPORT_REVOKED {
+		t.Errorf("fetch of the revoked export: %v", err)
+	}
+	if _, err := n.job.Client.Memory.CreateMemoryRegion(ctx, &pb.CreateMemoryRegionRequest{Parent: "nodes/local/devices/soft-nic", MemoryRegion: &pb.MemoryRegion{
+		ProtectionDomain: nic.PD.GetName(), ImportSource: &pb.MemoryRegion_ImportSource{UploadId: waiting.GetUploadId()}}}); client.Reason(err) != pb.ErrorReason_ERROR_REASON_NOT_FOUND {
+		t.Errorf("the upload that waited: %v", err)
+	}
 	x, err := n.job.Client.Memory.GetMemoryExport(ctx, &pb.GetMemoryExportRequest{Name: export.GetName()})
 	if err != nil || x.GetState() != pb.MemoryExport_STATE_ACTIVE || x.GetUid() != export.GetUid() {
 		t.Errorf("export %v, %v", x, err)
