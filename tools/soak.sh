@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # What takes long, bounded: ACCELFAB_KILLS kills (1,000) of a daemon under load
-# and of the store alone, ACCELFAB_ROUNDS rounds (100,000) of an export and its
-# import, ACCELFAB_MODEL random lives of a node (20,000), then each fuzz target for
-# ACCELFAB_FUZZTIME (60s; FuzzReceive, which takes what comes from the wire, 10m).
+# and of the store alone, ACCELFAB_CUTS power cuts (1,000), ACCELFAB_ROUNDS rounds
+# (100,000) of an export and its import, ACCELFAB_MODEL random lives of a node
+# (20,000), then each fuzz target for ACCELFAB_FUZZTIME (60s; FuzzReceive, which takes
+# what comes from the wire, 10m).
 # Seeds are printed; ACCELFAB_SEED repeats a run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-export ACCELFAB_KILLS=${ACCELFAB_KILLS:-1000} ACCELFAB_ROUNDS=${ACCELFAB_ROUNDS:-100000} ACCELFAB_MODEL=${ACCELFAB_MODEL:-20000}
+export ACCELFAB_KILLS=${ACCELFAB_KILLS:-1000} ACCELFAB_CUTS=${ACCELFAB_CUTS:-1000} ACCELFAB_ROUNDS=${ACCELFAB_ROUNDS:-100000} ACCELFAB_MODEL=${ACCELFAB_MODEL:-20000}
 fuzztime() {
 	case $1 in
 	FuzzReceive) echo "${ACCELFAB_FUZZTIME:-10m}" ;;
@@ -16,7 +17,7 @@ fuzztime() {
 }
 tools/deps.sh
 
-go test -count=1 -timeout 4h -v -run Kill ./test/faults ./fabric/boltstore | grep -v 'level='
+go test -count=1 -timeout 4h -v -run 'Kill|PowerCuts' ./test/faults ./fabric/boltstore | grep -v 'level='
 go test -count=1 -timeout 1h -v -run AgainstAModel ./fabric
 go test -count=1 -timeout 1h -v -run Rounds ./test/exports
 grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n1 dirname | sort -u | while read -r package; do

@@ -64,7 +64,7 @@ func TestKilledDaemonKeepsEveryAcknowledgedCreate(t *testing.T) {
 	d := daemon.Start(t, daemon.Config{Node: "killed", Args: []string{"--device", "soft:hls-2,cards=1,memory=16MiB"}})
 	var total tally
 	for round := range rounds {
-		killRound(t, d, random, &total)
+		killRound(t, d, random, &total, d.Kill)
 		if t.Failed() {
 			t.Fatalf("round %d of %d failed, ACCELFAB_SEED=%d", round, rounds, seed)
 		}
@@ -86,7 +86,9 @@ type ledger struct {
 	inFlight []*pb.BatchCreateQueuePairsRequest
 }
 
-func killRound(t *testing.T, d *daemon.Daemon, random *mathrand.Rand, total *tally) {
+// killRound has callers work with a daemon until kill ends it, and compares what the
+// next one has with what they were told.
+func killRound(t *testing.T, d *daemon.Daemon, random *mathrand.Rand, total *tally, kill func()) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	c := dial(t, d)
@@ -110,7 +112,7 @@ func killRound(t *testing.T, d *daemon.Daemon, random *mathrand.Rand, total *tal
 	}
 	killAt := time.NewTimer(time.Duration(random.Int64N(int64(longestLife))))
 	<-killAt.C
-	d.Kill()
+	kill()
 	wg.Wait()
 	c.Close()
 
