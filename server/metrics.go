@@ -4,7 +4,6 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -26,7 +25,7 @@ type metrics struct {
 	open     *prometheus.GaugeVec
 	ended    *prometheus.CounterVec
 	scrape   chan struct{} // holds a token while one is answered
-	reading  sync.Map      // devices whose ports are being read for one
+	ports    portReader
 }
 
 // callBounds reach from a read to a call that waits for its deadline, seconds.
@@ -40,6 +39,7 @@ func newMetrics(s *Server) *metrics {
 		open:   prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "accelfab_rpc_open_streams", Help: "Streams that are open."}, []string{"method"}),
 		ended:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "accelfab_rpc_streams_total", Help: "Streams that have ended."}, []string{"method", "code"}),
 		scrape: make(chan struct{}, 1),
+		ports:  portReader{reading: map[string]chan struct{}{}, last: map[string]portReading{}},
 	}
 	m.registry.MustRegister(m.calls, m.open, m.ended,
 		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "accelfab_rpc_panics_total", Help: "Calls that ended by a fault of accelfab."},

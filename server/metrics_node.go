@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -16,47 +15,16 @@ type nodeMetrics struct {
 	version string
 	health  fabric.Health
 	stats   fabric.Stats
-	ports   map[string][]fabric.Port // by device; without those that could not be read in time
+	ports   map[string]portReading // by device
+	now     time.Time
 }
 
-// readTime is what a device has to give its ports for a scrape.
-const readTime = 2 * time.Second
-
-// readNode reads what is told of the node. A device that does not answer is
-// left out, and its component tells why.
+// readNode reads what is told of the node. Of a device that does not answer in time
+// it tells what that said last, and how old it is.
 func (s *Server) readNode(ctx context.Context) *nodeMetrics {
-	n := &nodeMetrics{version: s.header.Get(headerVersion)[0], stats: s.fabric.Stats(), ports: map[string][]fabric.Port{}}
-	ctx, cancel := context.WithTimeout(ctx, readTime)
-	defer cancel()
-	type read struct {
-		device string
-		ports  []fabric.Port
-	}
-	all := make(chan read, len(n.stats.Devices)) // nobody waits for one that is late
-	var wg sync.WaitGroup
-	for _, d := range n.stats.Devices {
-		if _, busy := s.metrics.reading.LoadOrStore(d.ID, true); busy {
-			continue // by an earlier scrape: a driver that does not heed its context
-		}
-		wg.Go(func() {
-			defer s.metrics.reading.Delete(d.ID)
-			page, err := s.fabric.ListPorts(ctx, fabric.Caller{Identity: anonymous}, fabric.List{Parent: s.node + "/devices/" + d.ID, PageSize: 1000},
-				func(p *fabric.Port) bool { return p.Class != device.PortNotConnected })
-			if err == nil {
-				all <- read{d.ID, page.Items}
-			}
-		})
-	}
-	done := make(chan struct{})
-	go func() { wg.Wait(); close(done) }()
-	select {
-	case <-done:
-	case <-ctx.Done():
-	}
-	for len(all) > 0 {
-		r := <-all
-		n.ports[r.device] = r.ports
-	}
+	n := &nodeMetrics{version: s.header.Get(headerVersion)[0], stats: s.fabric.Stats()}
+	n.ports = s.readPorts(ctx, n.stats.Devices)
+	n.now = time.Now()
 	n.health = s.fabric.NodeHealth() // last: it tells of what was just read
 	return n
 }
@@ -77,6 +45,7 @@ var (
 	pending    = desc("accelfab_outcomes_pending", "Outcomes on devices that wait to be recorded.")
 	portActive = desc("accelfab_port_active", "1 if the port is ACTIVE. Ports without a cable are left out.", "device", "port")
 	portSpeed  = desc("accelfab_port_speed_bytes_per_second", "Present speed of one direction.", "device", "port")
+	portsAge   = desc("accelfab_device_ports_age_seconds", "How long ago the device said what is told of its ports: a scrape does not wait for a slow one.", "device")
 	portEvents = desc("accelfab_port_events_total", "What happened on a port, by the name of the counter in the API.", "device", "port", "event")
 )
 
@@ -131,7 +100,7 @@ var portEventNames = []struct {
 // Describe implements prometheus.Collector.
 func (n *nodeMetrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{buildInfo, nodeHealth, partHealth, partSince, sessions, objects, memory, memoryUsed, deviceHas,
-		commitTime, commitFail, revision, pending, portActive, portSpeed, portEvents} {
+		commitTime, commitFail, revision, pending, portActive, portSpeed, portsAge, portEvents} {
 		ch <- d
 	}
 	for _, t := range portTraffic {
@@ -185,7 +154,9 @@ func (n *nodeMetrics) Collect(ch chan<- prometheus.Metric) {
 	gauge(revision, float64(n.stats.Revision))
 	gauge(pending, float64(n.stats.Pending))
 
-	for id, list := range n.ports {
+	for id, reading := range n.ports {
+		list := reading.ports
+		gauge(portsAge, max(n.now.Sub(reading.at), 0).Seconds(), id)
 		for i := range list {
 			p, number := &list[i], utoa(uint64(list[i].Number))
 			gauge(portActive, truth(p.State == device.PortActive), id, number)

@@ -350,3 +350,37 @@ func TestMetricsOfADeviceThatHangs(t *testing.T) {
 		}
 	}
 }
+
+// X06: a scrape does not wait for slow devices. It tells what they said last, and how
+// old that is, until they answer.
+func TestX06MetricsOfSlowDevices(t *testing.T) {
+	devices := softDevices(t, device.Limits{})
+	slow := &deafDevice{Device: devices[0], hold: make(chan struct{})}
+	h := openHouse(t, Options{}, fabric.Config{Devices: []device.Device{slow, devices[1]}, Store: storetest.NewMemory(storetest.Limits{})})
+	age := func(s scraped, device string) float64 {
+		return s.value("accelfab_device_ports_age_seconds", "device="+device)
+	}
+	first := h.scrape()
+	active := first.value("accelfab_port_active", "device=soft-0")
+	slow.deaf.Store(true)
+	second, third := h.scrape(), h.scrape()
+	for _, s := range []scraped{second, third} {
+		s.is(active, "accelfab_port_active", "device=soft-0")
+		if age(s, "soft-0") <= age(s, "soft-1") {
+			t.Errorf("the reading of a device that did not answer is %v s old, of one that did %v s", age(s, "soft-0"), age(s, "soft-1"))
+		}
+	}
+	if age(third, "soft-0") <= age(second, "soft-0") {
+		t.Errorf("what is not read again does not get older: %v s, then %v s", age(second, "soft-0"), age(third, "soft-0"))
+	}
+	slow.deaf.Store(false)
+	close(slow.hold)
+	// What was under way ends now, and is what a scrape tells then.
+	deadline, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for age(h.scrape(), "soft-0") >= age(third, "soft-0") {
+		if deadline.Err() != nil {
+			t.Fatal("a device that answers again is still told as it was")
+		}
+	}
+}
