@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs from Debian's packages what the tests need and is not there: a C
 # compiler for the race detector, tools that make network namespaces and read
-# captures, curl for the walk of the README, systemd-analyze for the units, and for
+# captures, curl for the walk of the README, strace for system calls that fail,
+# systemd-analyze for the units, and for
 # root, who may make networks, qemu and what goes into the Linux machines of
 # test/softroce and test/dmabuf. As another user it says what is missing.
 set -euo pipefail
@@ -15,6 +16,7 @@ need ethtool ethtool
 need tcpdump tcpdump
 need tshark tshark
 need curl curl
+need strace strace
 need systemd-analyze systemd
 [ -e /usr/include/stdlib.h ] || packages+=(libc6-dev)
 if [ "$(id -u)" = 0 ]; then
