@@ -62,10 +62,7 @@ func newDisk(t *testing.T, mount string) *disk {
 		t.Fatal(err)
 	}
 	root := &fs.LoopbackRoot{Path: d.below}
-	root.NewNode = func(data *fs.LoopbackRoot, _ *fs.Inode, _ string, _ *syscall.Stat_t) fs.InodeEmbedder {
-		return &node{LoopbackNode: fs.LoopbackNode{RootData: data}, disk: d}
-	}
-	root.RootNode = root.NewNode(root, nil, "", nil)
+	root.RootNode = &node{LoopbackNode: fs.LoopbackNode{RootData: root}, disk: d}
 	server, err := fs.Mount(mount, root.RootNode, &fs.Options{MountOptions: fuse.MountOptions{
 		DirectMountStrict: true, FsName: "faults", Name: "faults", Options: []string{"default_permissions"}}})
 	if errors.Is(err, syscall.EPERM) {
@@ -169,15 +166,21 @@ type node struct {
 }
 
 var (
-	_ fs.NodeOpener    = (*node)(nil)
-	_ fs.NodeCreater   = (*node)(nil)
-	_ fs.NodeSetattrer = (*node)(nil)
-	_ fs.NodeRenamer   = (*node)(nil)
-	_ fs.NodeUnlinker  = (*node)(nil)
-	_ fs.FileWriter    = (*file)(nil)
-	_ fs.FileFsyncer   = (*file)(nil)
-	_ fs.FileReader    = (*file)(nil)
+	_ fs.NodeOpener      = (*node)(nil)
+	_ fs.NodeCreater     = (*node)(nil)
+	_ fs.NodeSetattrer   = (*node)(nil)
+	_ fs.NodeRenamer     = (*node)(nil)
+	_ fs.NodeUnlinker    = (*node)(nil)
+	_ fs.NodeWrapChilder = (*node)(nil)
+	_ fs.FileWriter      = (*file)(nil)
+	_ fs.FileFsyncer     = (*file)(nil)
+	_ fs.FileReader      = (*file)(nil)
 )
+
+// WrapChild makes all that is below a node of the disk, too.
+func (n *node) WrapChild(_ context.Context, ops fs.InodeEmbedder) fs.InodeEmbedder {
+	return &node{LoopbackNode: fs.LoopbackNode{RootData: ops.(*fs.LoopbackNode).RootData}, disk: n.disk}
+}
 
 func (n *node) name() string { return n.Path(n.Root()) }
 
