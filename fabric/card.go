@@ -111,6 +111,16 @@ func backoff(n int) time.Duration {
 	return min(10*time.Millisecond<<min(max(n-1, 0), 10), 10*time.Second)
 }
 
+// start lets the worker work.
+func (c *card) start() {
+	if c.dev == nil {
+		close(c.compared)
+		return
+	}
+	c.f.wg.Go(c.run)
+	c.f.wg.Go(c.listen)
+}
+
 // newTimer gives a timer that rings only after a Reset.
 func newTimer() *time.Timer {
 	t := time.NewTimer(time.Hour)
@@ -120,10 +130,6 @@ func newTimer() *time.Timer {
 
 // run is the worker.
 func (c *card) run() {
-	if c.dev == nil {
-		close(c.compared)
-		return
-	}
 	retry := newTimer()
 	defer retry.Stop()
 	c.wake()

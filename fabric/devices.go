@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -92,6 +93,8 @@ func (f *Fabric) findPort(op, name string) (*card, int, error) {
 	}
 	parts := strings.Split(full, "/")
 	n, _ := strconv.Atoi(parts[5]) // object checked it
+	f.mu.RLock()
+	defer f.mu.RUnlock()
 	c := f.card[parts[3]]
 	if c == nil || c.dev == nil || n >= c.info.Ports {
 		return nil, 0, &Error{Op: op, Name: full, Field: "name", Reason: NotFound, Message: "there is no such port"}
@@ -102,6 +105,8 @@ func (f *Fabric) findPort(op, name string) (*card, int, error) {
 func (f *Fabric) viewPort(c *card, p device.Port) Port {
 	v := Port{Name: c.portName(p.Number), Port: p}
 	if p.Class == device.PortInternal {
+		f.mu.RLock()
+		defer f.mu.RUnlock()
 		if peer := f.peerCard(c, &p); peer != nil {
 			v.PeerDevice = peer.name
 		}
@@ -150,21 +155,23 @@ func (f *Fabric) ListPorts(ctx context.Context, _ Caller, r List, match func(*Po
 	if err != nil {
 		return out, err
 	}
-	cards := f.cards
+	cards := f.withDevices()
 	if f.canonical(r.Parent) != f.names.node+"/devices/-" {
 		var v violations
+		f.mu.RLock()
 		c, err := f.parentCard(op, r.Parent, &v)
+		f.mu.RUnlock()
 		if err == nil {
 			err = v.err(op, "")
 		}
 		if err != nil {
 			return out, err
 		}
-		cards = []*card{c}
+		cards = slices.DeleteFunc(cards, func(x *card) bool { return x != c })
 	}
 	at := uint64(0)
 	for _, c := range cards {
-		for n := 0; c.dev != nil && n < c.info.Ports; n++ {
+		for n := range c.info.Ports {
 			if at++; at <= r.After {
 				continue
 			}
@@ -303,10 +310,7 @@ func (c *card) portChanged(p device.Port, old device.PortState) {
 // Topology reads how the node's devices are cabled.
 func (f *Fabric) Topology(ctx context.Context, _ Caller) (Topology, error) {
 	var t Topology
-	for _, c := range f.cards {
-		if c.dev == nil {
-			continue
-		}
+	for _, c := range f.withDevices() {
 		d := TopologyDevice{Name: c.name, Info: c.info}
 		for n := range c.info.Ports {
 			p, err := c.readPort(ctx, n)

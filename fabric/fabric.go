@@ -51,6 +51,7 @@ type Fabric struct {
 	journal  journal
 	commits  commits
 	leaseDue chan struct{} // a lease may end sooner than the timer
+	adding   sync.Mutex    // held by AddDevices, so that devices come one after the other
 	health   *health
 
 	asking      chan struct{} // holds a token while Alive asks
@@ -104,13 +105,8 @@ func Open(ctx context.Context, cfg Config) (*Fabric, error) {
 	f.health = newHealth(f.names.node, cfg.Uptime)
 	f.instance = uidString(newUID())
 	f.ctx, f.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	seen := map[string]bool{}
-	for _, d := range cfg.Devices {
-		id := d.Info().ID
-		if !validID(id) || seen[id] {
-			return nil, &Error{Op: "Open", Field: "devices", Reason: FieldInvalid, Message: fmt.Sprintf("device id %q is not valid or not unique", id)}
-		}
-		seen[id] = true
+	if err := checkIDs("Open", cfg.Devices); err != nil {
+		return nil, err
 	}
 	if err := f.load(ctx); err != nil {
 		f.cancel()
@@ -122,10 +118,7 @@ func Open(ctx context.Context, cfg Config) (*Fabric, error) {
 	var first []<-chan struct{}
 	for _, c := range f.cards {
 		first = append(first, c.compared)
-		f.wg.Go(c.run)
-		if c.dev != nil {
-			f.wg.Go(c.listen)
-		}
+		c.start()
 	}
 	late := time.NewTimer(openWait)
 	defer late.Stop()
@@ -170,10 +163,8 @@ func (f *Fabric) Close() error {
 	// Devices are closed first: a call that does not heed its context ends by
 	// it, and their events end.
 	var errs []error
-	for _, c := range f.cards {
-		if c.dev != nil {
-			errs = append(errs, c.dev.Close())
-		}
+	for _, c := range f.withDevices() {
+		errs = append(errs, c.dev.Close())
 	}
 	f.dropProcesses()
 	f.wg.Wait()

@@ -49,7 +49,8 @@ const (
 )
 
 // The components that every node has. Those of a device are
-// "devices/{device}" and "devices/{device}/ports".
+// "devices/{device}" and "devices/{device}/ports", that of a device host which was
+// missing at the start "hosts/{host}".
 const (
 	ComponentStore   = "store"
 	ComponentClock   = "clock"

@@ -102,6 +102,10 @@ func (f *Fabric) place(change *Change) error {
 	if f.node != nil {
 		known = f.node.Devices
 	}
+	f.marks = maps.Clone(known)
+	if f.marks == nil {
+		f.marks = map[string]deviceMark{}
+	}
 	infos := make([]device.Info, len(f.cfg.Devices))
 	for i, d := range f.cfg.Devices {
 		infos[i] = d.Info()
@@ -110,10 +114,6 @@ func (f *Fabric) place(change *Change) error {
 		return err
 	}
 	ids, told := identify(known, infos)
-	f.marks = maps.Clone(known)
-	if f.marks == nil {
-		f.marks = map[string]deviceMark{}
-	}
 	for i, d := range f.cfg.Devices {
 		f.addCard(ids[i], d)
 		f.marks[ids[i]] = markOf(&infos[i])

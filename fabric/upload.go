@@ -108,8 +108,8 @@ func (f *Fabric) takeUpload(ctx context.Context, op string, c Caller, file *os.F
 // findExport asks the devices which of their exports a descriptor stands for.
 func (f *Fabric) findExport(ctx context.Context, op string, file *os.File) (device.UID, error) {
 	var failed error
-	for _, c := range f.cards {
-		if c.dev == nil || c.info.Limits.ExportPage == 0 {
+	for _, c := range f.withDevices() {
+		if c.info.Limits.ExportPage == 0 {
 			continue
 		}
 		uid, err := c.dev.FindExport(ctx, file)

@@ -61,6 +61,9 @@ type Config struct {
 	// HostLinger is how long a device host stays without a daemon, 0 for ever.
 	// Default: 1h.
 	HostLinger time.Duration `yaml:"host-linger"`
+	// AwaitDevices lets the daemon serve although a device host cannot be reached
+	// or started yet: it is tried again, and its devices come when it is there.
+	AwaitDevices bool `yaml:"await-devices"`
 	// LogLevel is debug, info, warn or error. Default: info.
 	LogLevel string `yaml:"log-level"`
 	// LogFormat is text or json. Default: text.
@@ -112,6 +115,7 @@ func (c *Config) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.SoftNetwork, "soft-network", c.SoftNetwork, "networks and addresses of the software ports, such as 10.77.0.1,fd00:77::/64:\naddresses of this machine's interfaces go to scale-out ports in their order\n(default the lowest free /24 of 127.64.0.0/10)")
 	fs.StringVar(&c.Topology, "topology", c.Topology, "file with a port map in place of the built-in one")
 	fs.StringVar(&c.DeviceHosts, "device-hosts", c.DeviceHosts, "where devices are: separate, in processes that outlive the daemon, or inside it")
+	fs.BoolVar(&c.AwaitDevices, "await-devices", c.AwaitDevices, "serve although a device host cannot be started yet (a driver that is not loaded): it is tried again, and its devices come when it is there")
 	fs.DurationVar(&c.HostLinger, "host-linger", c.HostLinger, "how long a device host stays without a daemon, 0 for ever")
 	fs.StringVar(&c.LogLevel, "log-level", c.LogLevel, "debug, info, warn or error")
 	fs.StringVar(&c.LogFormat, "log-format", c.LogFormat, "text or json")
@@ -157,6 +161,9 @@ func (c *Config) merge(r io.Reader, given func(flag string) bool) error {
 	}
 	if given("host-linger") {
 		c.HostLinger = byFlag.HostLinger
+	}
+	if given("await-devices") {
+		c.AwaitDevices = byFlag.AwaitDevices
 	}
 	if given("log-level") {
 		c.LogLevel = byFlag.LogLevel
@@ -242,6 +249,9 @@ func (c *Config) Validate() error {
 	}
 	if c.DeviceHosts != hostsSeparate && c.DeviceHosts != hostsInside {
 		fault("device-hosts", "%q: want separate or inside", c.DeviceHosts)
+	}
+	if c.AwaitDevices && c.DeviceHosts == hostsInside {
+		fault("await-devices", "only device hosts are waited for: leave out device-hosts inside, or this")
 	}
 	if c.HostLinger < 0 {
 		fault("host-linger", "%v: want 0, for ever, or more", c.HostLinger)

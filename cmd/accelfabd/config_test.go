@@ -75,7 +75,7 @@ func TestEveryFlagIsAKeyAndYieldsToNone(t *testing.T) {
 	values := map[string]string{
 		"node-id": "a", "state-dir": "/a", "run-dir": "/a", "listen": "tcp://127.0.0.1:0", "http": "off",
 		"device": "soft:hls-2", "soft-network": "127.70.0.0/24", "topology": "/a", "log-level": "warn", "log-format": "json",
-		"device-hosts": "separate", "host-linger": "7s",
+		"device-hosts": "separate", "host-linger": "7s", "await-devices": "true",
 	}
 	probe := Config{}
 	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
@@ -97,8 +97,11 @@ func TestEveryFlagIsAKeyAndYieldsToNone(t *testing.T) {
 		if f.Value.Type() == "stringArray" {
 			other = "[from-file]"
 		}
-		if f.Value.Type() == "duration" {
+		switch f.Value.Type() {
+		case "duration":
 			other = "9s"
+		case "bool":
+			other = "false"
 		}
 		if err := c.merge(strings.NewReader(f.Name+": "+other+"\n"), one.Changed); err != nil {
 			t.Errorf("key %s: %v", f.Name, err)

@@ -144,49 +144,61 @@ func (f *freshHosts) end() error {
 }
 
 // openAll opens the devices of a valid Config, in this process or in device
-// hosts.
-func openAll(ctx context.Context, c *Config, fresh *freshHosts, log *slog.Logger) ([]device.Device, error) {
+// hosts. Absent are hosts that could not be reached, where the Config lets the daemon
+// serve without.
+func openAll(ctx context.Context, c *Config, fresh *freshHosts, log *slog.Logger) (devices []device.Device, absent []*absentHost, err error) {
 	if c.DeviceHosts == hostsInside {
-		return openDevices(c)
+		devices, err = openDevices(c)
+		return devices, nil, err
 	}
 	return dialHosts(ctx, c, fresh, log)
 }
 
 // dialHosts reaches or starts the device hosts of a Config, all at once, and
 // gives their devices.
-func dialHosts(ctx context.Context, c *Config, fresh *freshHosts, log *slog.Logger) ([]device.Device, error) {
+func dialHosts(ctx context.Context, c *Config, fresh *freshHosts, log *slog.Logger) ([]device.Device, []*absentHost, error) {
 	boot, err := host.BootID()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	plans := c.plans()
 	got, errs := make([][]device.Device, len(plans)), make([]error, len(plans))
+	dials := make([]func(context.Context) ([]device.Device, error), len(plans))
 	var wg sync.WaitGroup
 	for i, p := range plans {
-		wg.Go(func() {
+		dials[i] = func(ctx context.Context) ([]device.Device, error) {
 			spec, err := hostSpec(c, p.specs)
-			if err == nil {
-				got[i], err = host.Dial(ctx, host.Config{
-					Socket: c.hostSocket(p.name), Spec: spec, Version: version(), BootID: boot,
-					Start: func() (host.Started, error) {
-						fresh.add(c.hostSocket(p.name))
-						return startHost(c, p)
-					},
-					Instead: fmt.Sprintf("end it, and all that is on its devices, with: accelfabd stop-hosts --run-dir %s", c.RunDir),
-					Logger:  log.With("host", p.name),
-				})
-			}
 			if err != nil {
-				errs[i] = fmt.Errorf("device host %s: %w", p.name, err)
+				return nil, err
+			}
+			return host.Dial(ctx, host.Config{
+				Socket: c.hostSocket(p.name), Spec: spec, Version: version(), BootID: boot,
+				Start: func() (host.Started, error) {
+					fresh.add(c.hostSocket(p.name))
+					return startHost(c, p)
+				},
+				Instead: fmt.Sprintf("end it, and all that is on its devices, with: accelfabd stop-hosts --run-dir %s", c.RunDir),
+				Logger:  log.With("host", p.name),
+			})
+		}
+		wg.Go(func() {
+			if got[i], errs[i] = dials[i](ctx); errs[i] != nil {
+				errs[i] = fmt.Errorf("device host %s: %w", p.name, errs[i])
 			}
 		})
 	}
 	wg.Wait()
 	all := slices.Concat(got...)
-	if err := errors.Join(errs...); err != nil {
-		return nil, errors.Join(err, closeDevices(all))
+	var absent []*absentHost
+	for i, err := range errs {
+		if err != nil && c.AwaitDevices && ctx.Err() == nil && !final(err) {
+			absent, errs[i] = append(absent, &absentHost{plans[i].name, dials[i], err}), nil
+		}
 	}
-	return all, nil
+	if err := errors.Join(errs...); err != nil {
+		return nil, nil, errors.Join(err, closeDevices(all))
+	}
+	return all, absent, nil
 }
 
 // startHost starts a device host that outlives this process.

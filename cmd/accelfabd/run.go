@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/accelfab/accelfab/device/host"
@@ -63,7 +64,7 @@ func run(ctx context.Context, c *Config, logTo io.Writer) (err error) {
 	var fresh freshHosts
 	defer func() { err = errors.Join(err, fresh.end()) }()
 	from.say(log, "STATUS=Reaching the devices")
-	devices, err := openAll(ctx, c, &fresh, log)
+	devices, absent, err := openAll(ctx, c, &fresh, log)
 	if err != nil {
 		return errors.Join(err, store.Close())
 	}
@@ -76,6 +77,13 @@ func run(ctx context.Context, c *Config, logTo io.Writer) (err error) {
 		return errors.Join(err, closeDevices(devices), store.Close())
 	}
 	defer func() { err = errors.Join(err, fab.Close()) }()
+	waiting, end := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer end()
+	for _, a := range absent {
+		wg.Go(func() { a.await(waiting, fab, log) })
+	}
 	return serve(ctx, c, fab, &fresh, from, log)
 }
 

@@ -158,8 +158,9 @@ func (x *Health) GetComponents() []*Health_Component {
 // A part of what this is the health of.
 type Health_Component struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// `store`, `clock` (the wall clock), `cluster`, `devices/{device}` or `devices/{device}/ports`. The health
-	// protocol of gRPC (grpc.health.v1) takes it as the name of a service.
+	// `store`, `clock` (the wall clock), `cluster`, `devices/{device}`, `devices/{device}/ports`, or `hosts/{host}` of a
+	// device host that was missing when the daemon began. The health protocol of gRPC (grpc.health.v1) takes it as
+	// the name of a service.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Name of the resource that it is a part of: the node or a device.
 	Resource string `protobuf:"bytes,2,opt,name=resource,proto3" json:"resource,omitempty"`
