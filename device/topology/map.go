@@ -139,28 +139,7 @@ func (m *Map) Mask(card int, class Class) uint64 {
 // Islands returns the groups of cards that reach each other over internal
 // ports: one group for most servers, two quads for PCIe cards. Groups and cards
 // in them ascend. Where peers are not known a card is an island of its own.
-func (m *Map) Islands() [][]int {
-	var islands [][]int
-	seen := make([]bool, len(m.Cards))
-	for first := range m.Cards {
-		if seen[first] {
-			continue
-		}
-		seen[first] = true
-		island := []int{first}
-		for next := 0; next < len(island); next++ {
-			for _, p := range m.Cards[island[next]].Ports {
-				if p.PeerCard >= 0 && !seen[p.PeerCard] {
-					seen[p.PeerCard] = true
-					island = append(island, p.PeerCard)
-				}
-			}
-		}
-		slices.Sort(island)
-		islands = append(islands, island)
-	}
-	return islands
-}
+func (m *Map) Islands() [][]int { return m.Graph().Islands() }
 
 // Truncate returns the map of the first n cards, 1 to len(m.Cards). Their
 // internal ports to other cards become NotConnected, and the rules of PeerAccess
