@@ -39,6 +39,7 @@ type card struct {
 	overdue   int           // calls of the device that take long; health.mu guards it
 	ports     []device.Port // as last read
 	asks      map[int]*record
+	flaps     map[int]uint64 // by port: how often it left ACTIVE since the daemon began
 }
 
 // callTimeout bounds one call of a device, so that one that hangs is seen.
@@ -49,7 +50,7 @@ const callLate = 5 * time.Second
 
 func (f *Fabric) addCard(id string, d device.Device) *card {
 	c := &card{f: f, id: id, name: f.names.node + "/devices/" + id, dev: d, compared: make(chan struct{}),
-		kick: make(chan struct{}, 1), admin: make(chan struct{}, 1), compareAt: f.started, asks: map[int]*record{},
+		kick: make(chan struct{}, 1), admin: make(chan struct{}, 1), compareAt: f.started, asks: map[int]*record{}, flaps: map[int]uint64{},
 		health: Condition{Reconciling: true, Reason: DeviceUnavailable, Message: "the device is being reached"}}
 	status := HealthUnknown
 	if d != nil {
@@ -304,9 +305,9 @@ func (c *card) readPort(ctx context.Context, n int) (device.Port, error) {
 	c.f.mu.Lock()
 	defer c.f.mu.Unlock()
 	if n < len(c.ports) {
-		old := c.ports[n].State
+		old := c.ports[n]
 		c.ports[n] = p
-		c.portChanged(p, old)
+		c.portChanged(&p, &old)
 		c.judgePort(&p)
 	}
 	return p, nil

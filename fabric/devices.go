@@ -103,10 +103,10 @@ func (f *Fabric) findPort(op, name string) (*card, int, error) {
 }
 
 func (f *Fabric) viewPort(c *card, p device.Port) Port {
-	v := Port{Name: c.portName(p.Number), Port: p}
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	v := Port{Name: c.portName(p.Number), Flaps: c.flaps[p.Number], Port: p}
 	if p.Class == device.PortInternal {
-		f.mu.RLock()
-		defer f.mu.RUnlock()
 		if peer := f.peerCard(c, &p); peer != nil {
 			v.PeerDevice = peer.name
 		}
@@ -298,13 +298,17 @@ func portWord(s device.PortState) string {
 	return map[device.PortState]string{device.PortDown: "DOWN", device.PortInit: "INIT", device.PortArmed: "ARMED", device.PortActive: "ACTIVE"}[s]
 }
 
-// portChanged records that a port's state is another one than before. Fabric.mu
-// is held.
-func (c *card) portChanged(p device.Port, old device.PortState) {
-	if p.State == old {
+// portChanged records that a port's state is another one than before, and counts how
+// often it left ACTIVE, also where it was back before anybody looked. Fabric.mu is
+// held.
+func (c *card) portChanged(p, old *device.Port) {
+	if old.State == device.PortActive && (p.State != device.PortActive || p.ChangedAt.After(old.ChangedAt)) {
+		c.flaps[p.Number]++
+	}
+	if p.State == old.State {
 		return
 	}
-	c.f.enter(entry{events: []Event{{Type: EventChanged, Resource: c.portName(p.Number), Actor: system, Before: portWord(old), After: portWord(p.State), Reason: CauseDevice}}})
+	c.f.enter(entry{events: []Event{{Type: EventChanged, Resource: c.portName(p.Number), Actor: system, Before: portWord(old.State), After: portWord(p.State), Reason: CauseDevice}}})
 }
 
 // Topology reads how the node's devices are cabled.

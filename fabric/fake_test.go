@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"sync"
+	"time"
 
 	"github.com/accelfab/accelfab/device"
 	"github.com/accelfab/accelfab/device/ib"
@@ -27,13 +28,14 @@ type card struct {
 	came    chan struct{} // closed and made anew when there are more completions
 	next    uint32
 	used    uint64
-	calls   int              // of batches that create queue pairs
-	lists   int              // of ListProtectionDomains: one for each comparison
-	refuse  map[string]error // by method: every entry fails with it
-	rtsErr  error            // a step to RTS fails with it
-	down    map[int]bool     // ports that were set down
-	pulled  map[int]bool     // ports whose cable is out
-	hold    chan struct{}    // where not nil, CreateQueuePairs waits for it
+	calls   int               // of batches that create queue pairs
+	lists   int               // of ListProtectionDomains: one for each comparison
+	refuse  map[string]error  // by method: every entry fails with it
+	rtsErr  error             // a step to RTS fails with it
+	down    map[int]bool      // ports that were set down
+	pulled  map[int]bool      // ports whose cable is out
+	changed map[int]time.Time // when those did
+	hold    chan struct{}     // where not nil, CreateQueuePairs waits for it
 	events  chan device.Event
 
 	pins, walled, mappable bool          // as an importer, and as an exporter; set before use
@@ -44,7 +46,7 @@ func newCard(id string, module int) *card {
 	c := &card{info: device.Info{ID: id, Driver: "fake", Model: "F1", ModuleID: module, Topology: "fake", Ports: 3, MemoryBytes: 1 << 20,
 		Limits: device.Limits{QueuePairs: 4096, ProtectionDomains: 64, Regions: 1024, SendWR: 1024, RecvWR: 1024, SGE: 4,
 			MessageBytes: 1 << 30, RDAtomic: 8, MaxMTU: ib.MTU4096, ExportPage: 4096},
-		Capabilities: []device.Capability{device.CapRC, device.CapUC, device.CapUD, device.CapSetPort, device.CapExport, device.CapImport, device.CapMove, device.CapReset}}, refuse: map[string]error{}, down: map[int]bool{}, pulled: map[int]bool{}, came: make(chan struct{})}
+		Capabilities: []device.Capability{device.CapRC, device.CapUC, device.CapUD, device.CapSetPort, device.CapExport, device.CapImport, device.CapMove, device.CapReset}}, refuse: map[string]error{}, down: map[int]bool{}, pulled: map[int]bool{}, changed: map[int]time.Time{}, came: make(chan struct{})}
 	c.wipe()
 	return c
 }
@@ -119,6 +121,7 @@ func (c *card) Port(_ context.Context, n int) (device.Port, error) {
 			{Index: 0, GID: ib.GID{0: 0xfe, 1: 0x80, 15: byte(n + 1)}, Type: ib.RoCEv2},
 			{Index: 1, GID: gidOf(c.info.ModuleID, n), Type: ib.RoCEv1},
 			{Index: 3, GID: gidOf(c.info.ModuleID, n), Type: ib.RoCEv2}}}
+	p.ChangedAt = c.changed[n]
 	if c.down[n] || c.pulled[n] {
 		p.State = device.PortDown
 	}

@@ -160,7 +160,7 @@ func TestHealthOfADeviceThatHangs(t *testing.T) {
 
 func (c *card) pull(port int, out bool) {
 	c.mu.Lock()
-	c.pulled[port] = out
+	c.pulled[port], c.changed[port] = out, time.Now()
 	c.mu.Unlock()
 	c.hint(device.Event{Kind: device.PortChanged, Port: port})
 	synctest.Wait()
@@ -186,6 +186,33 @@ func TestHealthOfPorts(t *testing.T) {
 		w.healthIs(ports, fabric.HealthOK, "", fabric.HealthOK)
 		synctest.Wait()
 		w.toldHealth(ports, "OK DEGRADED PORT_DOWN", "DEGRADED OK CLEARED")
+	})
+}
+
+// F07: how often a port left ACTIVE is counted, for that port alone, also where it was
+// back before anybody looked.
+func TestF07FlapsOfAPortAreCounted(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		flaps := func(n int) uint64 {
+			return must(w.f.GetPort(ctx(), root, fmt.Sprintf("%s/ports/%d", d0, n))).Flaps
+		}
+		for range 7 {
+			pass(time.Second)
+			w.cards[0].pull(0, true)
+			pass(time.Second)
+			w.cards[0].pull(0, false)
+		}
+		if a, b := flaps(0), flaps(1); a != 7 || b != 0 {
+			t.Errorf("port 0 has flapped %d times, port 1 %d: want 7 and 0", a, b)
+		}
+		pass(time.Second)
+		w.cards[0].pull(0, false) // it was down and is back
+		if n := flaps(0); n != 8 {
+			t.Errorf("%d flaps: want 8", n)
+		}
+		if n := flaps(0); n != 8 { // a look changes nothing
+			t.Errorf("%d flaps after another look: want 8", n)
+		}
 	})
 }
 

@@ -75,8 +75,8 @@ func (c *card) compare() (all []*record, ok bool) {
 // Fabric.mu is held.
 func (c *card) takeIn(l *listing) (all []*record, lost strays) {
 	if len(c.ports) == len(l.ports) { // else this is the first listing
-		for n, p := range l.ports {
-			c.portChanged(p, c.ports[n].State)
+		for n := range l.ports {
+			c.portChanged(&l.ports[n], &c.ports[n])
 		}
 	}
 	c.known, c.health, c.ports = true, Condition{}, l.ports

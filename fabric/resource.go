@@ -123,6 +123,8 @@ type Port struct {
 	// PeerDevice is the other end of the cable by the port map, a device of
 	// this node; "" where there is none or it is not on this node.
 	PeerDevice string
+	// Flaps is how often the port left ACTIVE since the daemon began.
+	Flaps uint64
 	device.Port
 }
 

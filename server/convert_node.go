@@ -125,7 +125,7 @@ func portToProto(node device.UID, p *fabric.Port) *pb.Port {
 		State: portStates.proto(p.State), Number: uint32(p.Number), IbPort: p.IBPort, Class: portClasses.proto(p.Class),
 		AdminState: adminStates.proto(p.AdminUp), SpeedMbps: p.SpeedMbps,
 		ActiveMtuBytes: uint32(p.ActiveMTU.Bytes()), MaxMtuBytes: uint32(p.MaxMTU.Bytes()), StateChangeTime: timeOf(p.ChangedAt),
-		Peer: peerToProto(p), Message: p.Reason,
+		Peer: peerToProto(p), Message: p.Reason, FlapCount: p.Flaps,
 		ReceiveBufferBytes: uint64(max(p.ReceiveBuffer, 0)), ReceiveBufferAskedBytes: uint64(max(p.ReceiveBufferAsked, 0)),
 		Counters: &pb.Port_Counters{
 			XmitPackets: c.XmitPackets, XmitBytes: c.XmitBytes, RcvPackets: c.RcvPackets, RcvBytes: c.RcvBytes,

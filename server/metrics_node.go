@@ -45,6 +45,8 @@ var (
 	pending    = desc("accelfab_outcomes_pending", "Outcomes on devices that wait to be recorded.")
 	portActive = desc("accelfab_port_active", "1 if the port is ACTIVE. Ports without a cable are left out.", "device", "port")
 	portSpeed  = desc("accelfab_port_speed_bytes_per_second", "Present speed of one direction.", "device", "port")
+	portFlaps  = desc("accelfab_port_flaps_total", "How often the port left ACTIVE since the daemon began.", "device", "port")
+	portSince  = desc("accelfab_port_state_change_timestamp_seconds", "When the port's state last changed, seconds of the epoch. Ports that never did are left out.", "device", "port")
 	portsAge   = desc("accelfab_device_ports_age_seconds", "How long ago the device said what is told of its ports: a scrape does not wait for a slow one.", "device")
 	portEvents = desc("accelfab_port_events_total", "What happened on a port, by the name of the counter in the API.", "device", "port", "event")
 )
@@ -100,7 +102,7 @@ var portEventNames = []struct {
 // Describe implements prometheus.Collector.
 func (n *nodeMetrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{buildInfo, nodeHealth, partHealth, partSince, sessions, objects, memory, memoryUsed, deviceHas,
-		commitTime, commitFail, revision, pending, portActive, portSpeed, portsAge, portEvents} {
+		commitTime, commitFail, revision, pending, portActive, portSpeed, portFlaps, portSince, portsAge, portEvents} {
 		ch <- d
 	}
 	for _, t := range portTraffic {
@@ -160,6 +162,10 @@ func (n *nodeMetrics) Collect(ch chan<- prometheus.Metric) {
 		for i := range list {
 			p, number := &list[i], utoa(uint64(list[i].Number))
 			gauge(portActive, truth(p.State == device.PortActive), id, number)
+			counter(portFlaps, p.Flaps, id, number)
+			if !p.ChangedAt.IsZero() {
+				gauge(portSince, float64(p.ChangedAt.UnixMilli())/1e3, id, number)
+			}
 			gauge(portSpeed, float64(p.SpeedMbps)*1e6/8, id, number)
 			for _, t := range portTraffic {
 				counter(t.desc, t.count(&p.Counters), id, number)

@@ -125,7 +125,7 @@ func TestMetricsAreWellMade(t *testing.T) {
 			t.Errorf("%s is %v", name, s.value(name))
 		}
 	}
-	if n := len(portTraffic) + 17 + 5; own != n-1 { // the histogram of streams that ended has none yet
+	if n := len(portTraffic) + 19 + 5; own != n-1 { // the histogram of streams that ended has none yet
 		t.Errorf("%d metrics of accelfab, want %d", own, n-1)
 	}
 	s.is(1, "accelfab_rpc_open_streams", "method=EventService/WatchEvents")

@@ -1078,8 +1078,10 @@ type Port struct {
 	// What the driver would have it be. Where it is more than receive_buffer_bytes the host gave less, and
 	// packets may be lost under load.
 	ReceiveBufferAskedBytes uint64 `protobuf:"varint,22,opt,name=receive_buffer_asked_bytes,json=receiveBufferAskedBytes,proto3" json:"receive_buffer_asked_bytes,omitempty"`
-	unknownFields           protoimpl.UnknownFields
-	sizeCache               protoimpl.SizeCache
+	// How often the port was seen to leave ACTIVE since the daemon began, whatever the cause.
+	FlapCount     uint64 `protobuf:"varint,23,opt,name=flap_count,json=flapCount,proto3" json:"flap_count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Port) Reset() {
@@ -1262,6 +1264,13 @@ func (x *Port) GetReceiveBufferBytes() uint64 {
 func (x *Port) GetReceiveBufferAskedBytes() uint64 {
 	if x != nil {
 		return x.ReceiveBufferAskedBytes
+	}
+	return 0
+}
+
+func (x *Port) GetFlapCount() uint64 {
+	if x != nil {
+		return x.FlapCount
 	}
 	return 0
 }
@@ -2083,7 +2092,7 @@ const file_accelfab_v1_device_proto_rawDesc = "" +
 	"\vSTATE_READY\x10\x02\x12\x13\n" +
 	"\x0fSTATE_RESETTING\x10\x03\x12\x15\n" +
 	"\x11STATE_UNAVAILABLE\x10\x04:D\xeaAA\n" +
-	"\x0faccelfab/Device\x12\x1dnodes/{node}/devices/{device}*\adevices2\x06device\"\xaa\x17\n" +
+	"\x0faccelfab/Device\x12\x1dnodes/{node}/devices/{device}*\adevices2\x06device\"\xce\x17\n" +
 	"\x04Port\x12\x17\n" +
 	"\x04name\x18\x01 \x01(\tB\x03\xe0A\bR\x04name\x12\x15\n" +
 	"\x03uid\x18\x02 \x01(\tB\x03\xe0A\x03R\x03uid\x12\x17\n" +
@@ -2110,7 +2119,9 @@ const file_accelfab_v1_device_proto_rawDesc = "" +
 	"\x11state_change_time\x18\x13 \x01(\v2\x1a.google.protobuf.TimestampB\x03\xe0A\x03R\x0fstateChangeTime\x12\x1d\n" +
 	"\amessage\x18\x14 \x01(\tB\x03\xe0A\x03R\amessage\x125\n" +
 	"\x14receive_buffer_bytes\x18\x15 \x01(\x04B\x03\xe0A\x03R\x12receiveBufferBytes\x12@\n" +
-	"\x1areceive_buffer_asked_bytes\x18\x16 \x01(\x04B\x03\xe0A\x03R\x17receiveBufferAskedBytes\x1af\n" +
+	"\x1areceive_buffer_asked_bytes\x18\x16 \x01(\x04B\x03\xe0A\x03R\x17receiveBufferAskedBytes\x12\"\n" +
+	"\n" +
+	"flap_count\x18\x17 \x01(\x04B\x03\xe0A\x03R\tflapCount\x1af\n" +
 	"\x03Gid\x12\x19\n" +
 	"\x05index\x18\x01 \x01(\rB\x03\xe0A\x03R\x05index\x12\x15\n" +
 	"\x03gid\x18\x02 \x01(\tB\x03\xe0A\x03R\x03gid\x12-\n" +
