@@ -91,6 +91,37 @@ func TestASessionDiesWithItsProcess(t *testing.T) {
 	}
 }
 
+// L09: a device that a process holds alone is refused to others, by the name of that
+// process, while it lives, and is theirs, clean, as soon as it is dead.
+func TestL09ADeviceIsFreeWhenItsHolderIsDead(t *testing.T) {
+	w := realWorld(t)
+	v := newVictim(t)
+	must(w.f.CreateSession(ctx(), here(), fabric.CreateSession{Create: fabric.Create{Parent: "nodes/n1", ID: "s"}, TTL: time.Hour,
+		Devices: []string{d0}, Exclusive: true, Process: &fabric.Process{PID: int32(v.Process.Pid)}}))
+	must(w.f.CreateBuffer(ctx(), here(), fabric.CreateBuffer{Create: fabric.Create{Parent: d0, ID: "b"}, Session: sessionS, Size: 4096}))
+	must(0, w.f.WriteBuffer(ctx(), here(), fabric.BufferRange{Buffer: d0 + "/buffers/b"}, []byte("secret")))
+	claim := fabric.CreateSession{Create: fabric.Create{Parent: "nodes/n1", ID: "b"}, Devices: []string{d0}, Exclusive: true}
+	_, err := w.f.CreateSession(ctx(), bob, claim)
+	e := refused(t, err, fabric.DeviceBusy, "devices")
+	if h := e.Shortage.Holders[0]; h.Name != sessionS || h.PID != here().PID || h.Since.IsZero() || !strings.Contains(h.Command, "fabric.test") {
+		t.Errorf("%+v", h)
+	}
+	v.kill()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(time.Minute); ; <-tick.C {
+		_, err := w.f.CreateSession(ctx(), bob, claim)
+		if err == nil {
+			break
+		}
+		refused(t, err, fabric.DeviceBusy, "devices") // at last since the old session is closing
+		if time.Now().After(deadline) {
+			t.Fatal("the device does not come free")
+		}
+	}
+	w.onDevice(0, 0, 0, 0) // not before all is gone
+}
+
 // After a restart of the daemon the process is found again, or its end while nobody
 // watched.
 func TestAProcessIsFoundAgain(t *testing.T) {
