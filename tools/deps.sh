@@ -2,9 +2,9 @@
 # Installs from Debian's packages what the tests need and is not there: a C
 # compiler for the race detector, tools that make network namespaces and read
 # captures, curl for the walk of the README, strace for system calls that fail,
-# systemd-analyze for the units, and for
-# root, who may make networks, qemu and what goes into the Linux machines of
-# test/softroce and test/dmabuf. As another user it says what is missing.
+# systemd-analyze for the units, and for root, who may make networks, qemu and
+# what goes into the Linux machines of test/softroce and test/dmabuf. As another
+# user it says what is missing.
 set -euo pipefail
 
 need() { command -v "$1" >/dev/null || packages+=("$2"); }
