@@ -44,7 +44,7 @@ var rooms = []room{
 	{path: "device", may: []string{"device/ib"}, not: join(contractAndDoors, stores)},
 	{path: "fabric/boltstore", may: []string{"fabric"}, not: contractAndDoors},
 	{path: "fabric/storetest", may: []string{"fabric"}, not: join(contractAndDoors, stores)},
-	{path: "fabric", may: []string{"device", "device/ib"}, not: join(contractAndDoors, stores)},
+	{path: "fabric", may: []string{"device", "device/ib", "device/topology"}, not: join(contractAndDoors, stores)},
 	{path: "server", may: []string{"fabric", "device", "device/ib", "proto"}, not: stores},
 	{path: "client", may: []string{"proto"}, not: stores},
 	{path: "cmd/accelfab", may: []string{"client", "proto"}},

@@ -314,19 +314,34 @@ func (c *card) portChanged(p, old *device.Port) {
 // Topology reads how the node's devices are cabled.
 func (f *Fabric) Topology(ctx context.Context, _ Caller) (Topology, error) {
 	var t Topology
-	for _, c := range f.withDevices() {
-		d := TopologyDevice{Name: c.name, Info: c.info}
-		for n := range c.info.Ports {
-			p, err := c.readPort(ctx, n)
-			if err != nil {
-				return Topology{}, f.portFault(ctx, "Topology", c, n, err)
-			}
-			d.Ports = append(d.Ports, f.viewPort(c, p))
+	for _, c := range f.cards {
+		if c.dev == nil {
+			continue
+		}
+		d, n, err := f.readCabling(ctx, c)
+		if err != nil {
+			return Topology{}, f.portFault(ctx, "Topology", c, n, err)
 		}
 		if t.Map == "" {
 			t.Map = c.info.Topology
 		}
 		t.Devices = append(t.Devices, d)
 	}
+	sortCards(t.Devices)
+	t.Islands = islands(t.Devices)
 	return t, nil
+}
+
+// readCabling reads all ports of a card. An error comes with the number of the
+// port that could not be read.
+func (f *Fabric) readCabling(ctx context.Context, c *card) (TopologyDevice, int, error) {
+	d := TopologyDevice{Name: c.name, Info: c.info}
+	for n := range c.info.Ports {
+		p, err := c.readPort(ctx, n)
+		if err != nil {
+			return d, n, err
+		}
+		d.Ports = append(d.Ports, f.viewPort(c, p))
+	}
+	return d, 0, nil
 }

@@ -130,8 +130,12 @@ type Port struct {
 
 // Topology is how the node's devices are cabled.
 type Topology struct {
-	Map     string // name of the port map, "" where there is none
-	Devices []TopologyDevice
+	Map     string           // name of the port map, "" where there is none
+	Devices []TopologyDevice // by ascending module id
+	// Islands are the names of the cards that reach each other over active
+	// lanes; cards and islands by ascending module id. Each card of a port map is
+	// in one.
+	Islands [][]string
 }
 
 // TopologyDevice is a card of the topology with all its ports.

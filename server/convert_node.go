@@ -205,6 +205,9 @@ func topologyToProto(name string, t *fabric.Topology) *pb.Topology {
 			pair.SpeedMbps += uint64(min(p.SpeedMbps, other.SpeedMbps))
 		}
 	}
+	for _, island := range t.Islands {
+		out.Islands = append(out.Islands, &pb.Topology_Island{Devices: island})
+	}
 	sortBy(out.Pairs, func(p *pb.Topology_Pair) [2]int { return [2]int{module[p.DeviceA], module[p.DeviceB]} })
 	return out
 }

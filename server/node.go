@@ -76,6 +76,21 @@ func (s nodeService) GetTopology(ctx context.Context, r *pb.GetTopologyRequest) 
 	return topologyToProto(s.node+"/topology", &t), nil
 }
 
+func (s nodeService) PickDevices(ctx context.Context, r *pb.PickDevicesRequest) (*pb.PickDevicesResponse, error) {
+	if err := s.checkNode("name", r.Name, ""); err != nil {
+		return nil, err
+	}
+	p, err := s.fabric.PickDevices(ctx, caller(ctx), fabric.PickDevices{Count: int(r.Count), AllowDegraded: r.AllowDegraded})
+	if err != nil {
+		return nil, err
+	}
+	out := &pb.PickDevicesResponse{Devices: p.Devices, Reason: p.Reason, MinLanes: uint32(p.MinLanes), Lanes: uint32(p.Lanes)}
+	for _, x := range p.Excluded {
+		out.Excluded = append(out.Excluded, &pb.PickDevicesResponse_Excluded{Device: x.Device, Reason: string(x.Reason), Message: x.Message})
+	}
+	return out, nil
+}
+
 // backupPiece is the size of a message of a backup, in bytes.
 const backupPiece = 1 << 20
 

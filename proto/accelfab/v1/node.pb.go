@@ -81,7 +81,7 @@ func (x Node_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Node_State.Descriptor instead.
 func (Node_State) EnumDescriptor() ([]byte, []int) {
-	return file_accelfab_v1_node_proto_rawDescGZIP(), []int{6, 0}
+	return file_accelfab_v1_node_proto_rawDescGZIP(), []int{8, 0}
 }
 
 // Request of GetNode.
@@ -332,6 +332,154 @@ func (x *CheckPeerAccessRequest) GetImporter() string {
 	return ""
 }
 
+// Request of PickDevices.
+type PickDevicesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// `nodes/{node}`.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// How many cards, 1 to 16.
+	Count int32 `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
+	// Also takes cards whose health is DEGRADED.
+	AllowDegraded bool `protobuf:"varint,3,opt,name=allow_degraded,json=allowDegraded,proto3" json:"allow_degraded,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PickDevicesRequest) Reset() {
+	*x = PickDevicesRequest{}
+	mi := &file_accelfab_v1_node_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PickDevicesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PickDevicesRequest) ProtoMessage() {}
+
+func (x *PickDevicesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_accelfab_v1_node_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PickDevicesRequest.ProtoReflect.Descriptor instead.
+func (*PickDevicesRequest) Descriptor() ([]byte, []int) {
+	return file_accelfab_v1_node_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *PickDevicesRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *PickDevicesRequest) GetCount() int32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *PickDevicesRequest) GetAllowDegraded() bool {
+	if x != nil {
+		return x.AllowDegraded
+	}
+	return false
+}
+
+// The best free cards for a job. The best set is on the fewest islands; of those it has the most lanes between the two
+// cards that have the fewest; then the most lanes in all; then it leaves whole islands and lanes to others; then it has
+// the lowest module ids.
+type PickDevicesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As many as were asked for, in ascending order of their module ids: `nodes/{node}/devices/{device}`.
+	Devices []string `protobuf:"bytes,1,rep,name=devices,proto3" json:"devices,omitempty"`
+	// Why these, for people. Islands are counted from 0, as in Topology.
+	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Active lanes between the two of them that have the fewest; 0 for one device.
+	MinLanes uint32 `protobuf:"varint,3,opt,name=min_lanes,json=minLanes,proto3" json:"min_lanes,omitempty"`
+	// Active lanes between them in all.
+	Lanes uint32 `protobuf:"varint,4,opt,name=lanes,proto3" json:"lanes,omitempty"`
+	// The devices that could not be taken, in ascending order of their module ids.
+	Excluded      []*PickDevicesResponse_Excluded `protobuf:"bytes,5,rep,name=excluded,proto3" json:"excluded,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PickDevicesResponse) Reset() {
+	*x = PickDevicesResponse{}
+	mi := &file_accelfab_v1_node_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PickDevicesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PickDevicesResponse) ProtoMessage() {}
+
+func (x *PickDevicesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_accelfab_v1_node_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PickDevicesResponse.ProtoReflect.Descriptor instead.
+func (*PickDevicesResponse) Descriptor() ([]byte, []int) {
+	return file_accelfab_v1_node_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *PickDevicesResponse) GetDevices() []string {
+	if x != nil {
+		return x.Devices
+	}
+	return nil
+}
+
+func (x *PickDevicesResponse) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *PickDevicesResponse) GetMinLanes() uint32 {
+	if x != nil {
+		return x.MinLanes
+	}
+	return 0
+}
+
+func (x *PickDevicesResponse) GetLanes() uint32 {
+	if x != nil {
+		return x.Lanes
+	}
+	return 0
+}
+
+func (x *PickDevicesResponse) GetExcluded() []*PickDevicesResponse_Excluded {
+	if x != nil {
+		return x.Excluded
+	}
+	return nil
+}
+
 // Whether one device can reach the memory of another.
 type PeerAccess struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -351,7 +499,7 @@ type PeerAccess struct {
 
 func (x *PeerAccess) Reset() {
 	*x = PeerAccess{}
-	mi := &file_accelfab_v1_node_proto_msgTypes[5]
+	mi := &file_accelfab_v1_node_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -363,7 +511,7 @@ func (x *PeerAccess) String() string {
 func (*PeerAccess) ProtoMessage() {}
 
 func (x *PeerAccess) ProtoReflect() protoreflect.Message {
-	mi := &file_accelfab_v1_node_proto_msgTypes[5]
+	mi := &file_accelfab_v1_node_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -376,7 +524,7 @@ func (x *PeerAccess) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerAccess.ProtoReflect.Descriptor instead.
 func (*PeerAccess) Descriptor() ([]byte, []int) {
-	return file_accelfab_v1_node_proto_rawDescGZIP(), []int{5}
+	return file_accelfab_v1_node_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *PeerAccess) GetExporter() string {
@@ -456,7 +604,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_accelfab_v1_node_proto_msgTypes[6]
+	mi := &file_accelfab_v1_node_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -468,7 +616,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_accelfab_v1_node_proto_msgTypes[6]
+	mi := &file_accelfab_v1_node_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -481,7 +629,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_accelfab_v1_node_proto_rawDescGZIP(), []int{6}
+	return file_accelfab_v1_node_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Node) GetName() string {
@@ -606,14 +754,17 @@ type Topology struct {
 	// The cards in ascending order of their module ids.
 	Cards []*Topology_Card `protobuf:"bytes,3,rep,name=cards,proto3" json:"cards,omitempty"`
 	// Every pair with at least one lane, in ascending order of both module ids.
-	Pairs         []*Topology_Pair `protobuf:"bytes,4,rep,name=pairs,proto3" json:"pairs,omitempty"`
+	Pairs []*Topology_Pair `protobuf:"bytes,4,rep,name=pairs,proto3" json:"pairs,omitempty"`
+	// Every card of a port map is in one island, by itself where no lane of it is active. In ascending order of the
+	// lowest module id. There is no internal lane from one island to another.
+	Islands       []*Topology_Island `protobuf:"bytes,5,rep,name=islands,proto3" json:"islands,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Topology) Reset() {
 	*x = Topology{}
-	mi := &file_accelfab_v1_node_proto_msgTypes[7]
+	mi := &file_accelfab_v1_node_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -625,7 +776,7 @@ func (x *Topology) String() string {
 func (*Topology) ProtoMessage() {}
 
 func (x *Topology) ProtoReflect() protoreflect.Message {
-	mi := &file_accelfab_v1_node_proto_msgTypes[7]
+	mi := &file_accelfab_v1_node_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -638,7 +789,7 @@ func (x *Topology) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Topology.ProtoReflect.Descriptor instead.
 func (*Topology) Descriptor() ([]byte, []int) {
-	return file_accelfab_v1_node_proto_rawDescGZIP(), []int{7}
+	return file_accelfab_v1_node_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Topology) GetName() string {
@@ -669,6 +820,77 @@ func (x *Topology) GetPairs() []*Topology_Pair {
 	return nil
 }
 
+func (x *Topology) GetIslands() []*Topology_Island {
+	if x != nil {
+		return x.Islands
+	}
+	return nil
+}
+
+// A device that could not be taken.
+type PickDevicesResponse_Excluded struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// `nodes/{node}/devices/{device}`.
+	Device string `protobuf:"bytes,1,opt,name=device,proto3" json:"device,omitempty"`
+	// DEVICE_BUSY where a session has it, UNSUPPORTED where it is no card of a port map, else the reason of its health.
+	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Why, for people: who has it, or what is wrong with it.
+	Message       string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PickDevicesResponse_Excluded) Reset() {
+	*x = PickDevicesResponse_Excluded{}
+	mi := &file_accelfab_v1_node_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PickDevicesResponse_Excluded) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PickDevicesResponse_Excluded) ProtoMessage() {}
+
+func (x *PickDevicesResponse_Excluded) ProtoReflect() protoreflect.Message {
+	mi := &file_accelfab_v1_node_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PickDevicesResponse_Excluded.ProtoReflect.Descriptor instead.
+func (*PickDevicesResponse_Excluded) Descriptor() ([]byte, []int) {
+	return file_accelfab_v1_node_proto_rawDescGZIP(), []int{6, 0}
+}
+
+func (x *PickDevicesResponse_Excluded) GetDevice() string {
+	if x != nil {
+		return x.Device
+	}
+	return ""
+}
+
+func (x *PickDevicesResponse_Excluded) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *PickDevicesResponse_Excluded) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
 // A card and its ports.
 type Topology_Card struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -686,7 +908,7 @@ type Topology_Card struct {
 
 func (x *Topology_Card) Reset() {
 	*x = Topology_Card{}
-	mi := &file_accelfab_v1_node_proto_msgTypes[9]
+	mi := &file_accelfab_v1_node_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -698,7 +920,7 @@ func (x *Topology_Card) String() string {
 func (*Topology_Card) ProtoMessage() {}
 
 func (x *Topology_Card) ProtoReflect() protoreflect.Message {
-	mi := &file_accelfab_v1_node_proto_msgTypes[9]
+	mi := &file_accelfab_v1_node_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -711,7 +933,7 @@ func (x *Topology_Card) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Topology_Card.ProtoReflect.Descriptor instead.
 func (*Topology_Card) Descriptor() ([]byte, []int) {
-	return file_accelfab_v1_node_proto_rawDescGZIP(), []int{7, 0}
+	return file_accelfab_v1_node_proto_rawDescGZIP(), []int{9, 0}
 }
 
 func (x *Topology_Card) GetDevice() string {
@@ -761,7 +983,7 @@ type Topology_Link struct {
 
 func (x *Topology_Link) Reset() {
 	*x = Topology_Link{}
-	mi := &file_accelfab_v1_node_proto_msgTypes[10]
+	mi := &file_accelfab_v1_node_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -773,7 +995,7 @@ func (x *Topology_Link) String() string {
 func (*Topology_Link) ProtoMessage() {}
 
 func (x *Topology_Link) ProtoReflect() protoreflect.Message {
-	mi := &file_accelfab_v1_node_proto_msgTypes[10]
+	mi := &file_accelfab_v1_node_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -786,7 +1008,7 @@ func (x *Topology_Link) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Topology_Link.ProtoReflect.Descriptor instead.
 func (*Topology_Link) Descriptor() ([]byte, []int) {
-	return file_accelfab_v1_node_proto_rawDescGZIP(), []int{7, 1}
+	return file_accelfab_v1_node_proto_rawDescGZIP(), []int{9, 1}
 }
 
 func (x *Topology_Link) GetPort() string {
@@ -843,7 +1065,7 @@ type Topology_Pair struct {
 
 func (x *Topology_Pair) Reset() {
 	*x = Topology_Pair{}
-	mi := &file_accelfab_v1_node_proto_msgTypes[11]
+	mi := &file_accelfab_v1_node_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -855,7 +1077,7 @@ func (x *Topology_Pair) String() string {
 func (*Topology_Pair) ProtoMessage() {}
 
 func (x *Topology_Pair) ProtoReflect() protoreflect.Message {
-	mi := &file_accelfab_v1_node_proto_msgTypes[11]
+	mi := &file_accelfab_v1_node_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -868,7 +1090,7 @@ func (x *Topology_Pair) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Topology_Pair.ProtoReflect.Descriptor instead.
 func (*Topology_Pair) Descriptor() ([]byte, []int) {
-	return file_accelfab_v1_node_proto_rawDescGZIP(), []int{7, 2}
+	return file_accelfab_v1_node_proto_rawDescGZIP(), []int{9, 2}
 }
 
 func (x *Topology_Pair) GetDeviceA() string {
@@ -906,6 +1128,52 @@ func (x *Topology_Pair) GetSpeedMbps() uint64 {
 	return 0
 }
 
+// Cards that reach each other over active lanes, through other cards too.
+type Topology_Island struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In ascending order of their module ids: `nodes/{node}/devices/{device}`.
+	Devices       []string `protobuf:"bytes,1,rep,name=devices,proto3" json:"devices,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Topology_Island) Reset() {
+	*x = Topology_Island{}
+	mi := &file_accelfab_v1_node_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Topology_Island) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Topology_Island) ProtoMessage() {}
+
+func (x *Topology_Island) ProtoReflect() protoreflect.Message {
+	mi := &file_accelfab_v1_node_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Topology_Island.ProtoReflect.Descriptor instead.
+func (*Topology_Island) Descriptor() ([]byte, []int) {
+	return file_accelfab_v1_node_proto_rawDescGZIP(), []int{9, 3}
+}
+
+func (x *Topology_Island) GetDevices() []string {
+	if x != nil {
+		return x.Devices
+	}
+	return nil
+}
+
 var File_accelfab_v1_node_proto protoreflect.FileDescriptor
 
 const file_accelfab_v1_node_proto_rawDesc = "" +
@@ -927,7 +1195,22 @@ const file_accelfab_v1_node_proto_rawDesc = "" +
 	"\bexporter\x18\x02 \x01(\tB\x17\xe0A\x02\xfaA\x11\n" +
 	"\x0faccelfab/DeviceR\bexporter\x123\n" +
 	"\bimporter\x18\x03 \x01(\tB\x17\xe0A\x02\xfaA\x11\n" +
-	"\x0faccelfab/DeviceR\bimporter\"\xab\x01\n" +
+	"\x0faccelfab/DeviceR\bimporter\"\x86\x01\n" +
+	"\x12PickDevicesRequest\x12)\n" +
+	"\x04name\x18\x01 \x01(\tB\x15\xe0A\x02\xfaA\x0f\n" +
+	"\raccelfab/NodeR\x04name\x12\x19\n" +
+	"\x05count\x18\x02 \x01(\x05B\x03\xe0A\x02R\x05count\x12*\n" +
+	"\x0eallow_degraded\x18\x03 \x01(\bB\x03\xe0A\x01R\rallowDegraded\"\xbf\x02\n" +
+	"\x13PickDevicesResponse\x12\x1d\n" +
+	"\adevices\x18\x01 \x03(\tB\x03\xe0A\x03R\adevices\x12\x1b\n" +
+	"\x06reason\x18\x02 \x01(\tB\x03\xe0A\x03R\x06reason\x12 \n" +
+	"\tmin_lanes\x18\x03 \x01(\rB\x03\xe0A\x03R\bminLanes\x12\x19\n" +
+	"\x05lanes\x18\x04 \x01(\rB\x03\xe0A\x03R\x05lanes\x12J\n" +
+	"\bexcluded\x18\x05 \x03(\v2).accelfab.v1.PickDevicesResponse.ExcludedB\x03\xe0A\x03R\bexcluded\x1ac\n" +
+	"\bExcluded\x12\x1b\n" +
+	"\x06device\x18\x01 \x01(\tB\x03\xe0A\x03R\x06device\x12\x1b\n" +
+	"\x06reason\x18\x02 \x01(\tB\x03\xe0A\x03R\x06reason\x12\x1d\n" +
+	"\amessage\x18\x03 \x01(\tB\x03\xe0A\x03R\amessage\"\xab\x01\n" +
 	"\n" +
 	"PeerAccess\x12\x1f\n" +
 	"\bexporter\x18\x01 \x01(\tB\x03\xe0A\x03R\bexporter\x12\x1f\n" +
@@ -965,12 +1248,13 @@ const file_accelfab_v1_node_proto_rawDesc = "" +
 	"\vSTATE_READY\x10\x02\x12\x12\n" +
 	"\x0eSTATE_DEGRADED\x10\x03\x12\x12\n" +
 	"\x0eSTATE_STOPPING\x10\x04:-\xeaA*\n" +
-	"\raccelfab/Node\x12\fnodes/{node}*\x05nodes2\x04node\"\xd3\x05\n" +
+	"\raccelfab/Node\x12\fnodes/{node}*\x05nodes2\x04node\"\xb9\x06\n" +
 	"\bTopology\x12\x17\n" +
 	"\x04name\x18\x01 \x01(\tB\x03\xe0A\bR\x04name\x12\x1e\n" +
 	"\bport_map\x18\x02 \x01(\tB\x03\xe0A\x03R\aportMap\x125\n" +
 	"\x05cards\x18\x03 \x03(\v2\x1a.accelfab.v1.Topology.CardB\x03\xe0A\x03R\x05cards\x125\n" +
-	"\x05pairs\x18\x04 \x03(\v2\x1a.accelfab.v1.Topology.PairB\x03\xe0A\x03R\x05pairs\x1a\x97\x01\n" +
+	"\x05pairs\x18\x04 \x03(\v2\x1a.accelfab.v1.Topology.PairB\x03\xe0A\x03R\x05pairs\x12;\n" +
+	"\aislands\x18\x05 \x03(\v2\x1c.accelfab.v1.Topology.IslandB\x03\xe0A\x03R\aislands\x1a\x97\x01\n" +
 	"\x04Card\x12\x1b\n" +
 	"\x06device\x18\x01 \x01(\tB\x03\xe0A\x03R\x06device\x12 \n" +
 	"\tmodule_id\x18\x02 \x01(\rB\x03\xe0A\x03R\bmoduleId\x12\x19\n" +
@@ -988,11 +1272,14 @@ const file_accelfab_v1_node_proto_rawDesc = "" +
 	"\x05lanes\x18\x03 \x01(\rB\x03\xe0A\x03R\x05lanes\x12&\n" +
 	"\factive_lanes\x18\x04 \x01(\rB\x03\xe0A\x03R\vactiveLanes\x12\"\n" +
 	"\n" +
-	"speed_mbps\x18\x05 \x01(\x04B\x03\xe0A\x03R\tspeedMbps2\xc1\x03\n" +
+	"speed_mbps\x18\x05 \x01(\x04B\x03\xe0A\x03R\tspeedMbps\x1a'\n" +
+	"\x06Island\x12\x1d\n" +
+	"\adevices\x18\x01 \x03(\tB\x03\xe0A\x03R\adevices2\xbb\x04\n" +
 	"\vNodeService\x12U\n" +
 	"\aGetNode\x12\x1b.accelfab.v1.GetNodeRequest\x1a\x11.accelfab.v1.Node\"\x1a\x82\xd3\xe4\x93\x02\x14\x12\x12/v1/{name=nodes/*}\x12j\n" +
 	"\vGetTopology\x12\x1f.accelfab.v1.GetTopologyRequest\x1a\x15.accelfab.v1.Topology\"#\x82\xd3\xe4\x93\x02\x1d\x12\x1b/v1/{name=nodes/*/topology}\x12{\n" +
-	"\x0fCheckPeerAccess\x12#.accelfab.v1.CheckPeerAccessRequest\x1a\x17.accelfab.v1.PeerAccess\"*\x82\xd3\xe4\x93\x02$\x12\"/v1/{name=nodes/*}:checkPeerAccess\x12r\n" +
+	"\x0fCheckPeerAccess\x12#.accelfab.v1.CheckPeerAccessRequest\x1a\x17.accelfab.v1.PeerAccess\"*\x82\xd3\xe4\x93\x02$\x12\"/v1/{name=nodes/*}:checkPeerAccess\x12x\n" +
+	"\vPickDevices\x12\x1f.accelfab.v1.PickDevicesRequest\x1a .accelfab.v1.PickDevicesResponse\"&\x82\xd3\xe4\x93\x02 \x12\x1e/v1/{name=nodes/*}:pickDevices\x12r\n" +
 	"\n" +
 	"BackupNode\x12\x1e.accelfab.v1.BackupNodeRequest\x1a\x1f.accelfab.v1.BackupNodeResponse\"!\x82\xd3\xe4\x93\x02\x1b\x12\x19/v1/{name=nodes/*}:backup0\x01B;Z9github.com/accelfab/accelfab/proto/accelfab/v1;accelfabv1b\x06proto3"
 
@@ -1009,52 +1296,60 @@ func file_accelfab_v1_node_proto_rawDescGZIP() []byte {
 }
 
 var file_accelfab_v1_node_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_accelfab_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_accelfab_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_accelfab_v1_node_proto_goTypes = []any{
-	(Node_State)(0),                // 0: accelfab.v1.Node.State
-	(*GetNodeRequest)(nil),         // 1: accelfab.v1.GetNodeRequest
-	(*GetTopologyRequest)(nil),     // 2: accelfab.v1.GetTopologyRequest
-	(*BackupNodeRequest)(nil),      // 3: accelfab.v1.BackupNodeRequest
-	(*BackupNodeResponse)(nil),     // 4: accelfab.v1.BackupNodeResponse
-	(*CheckPeerAccessRequest)(nil), // 5: accelfab.v1.CheckPeerAccessRequest
-	(*PeerAccess)(nil),             // 6: accelfab.v1.PeerAccess
-	(*Node)(nil),                   // 7: accelfab.v1.Node
-	(*Topology)(nil),               // 8: accelfab.v1.Topology
-	nil,                            // 9: accelfab.v1.Node.LabelsEntry
-	(*Topology_Card)(nil),          // 10: accelfab.v1.Topology.Card
-	(*Topology_Link)(nil),          // 11: accelfab.v1.Topology.Link
-	(*Topology_Pair)(nil),          // 12: accelfab.v1.Topology.Pair
-	(*timestamppb.Timestamp)(nil),  // 13: google.protobuf.Timestamp
-	(*Health)(nil),                 // 14: accelfab.v1.Health
-	(Port_Class)(0),                // 15: accelfab.v1.Port.Class
-	(*Port_Peer)(nil),              // 16: accelfab.v1.Port.Peer
-	(Port_State)(0),                // 17: accelfab.v1.Port.State
+	(Node_State)(0),                      // 0: accelfab.v1.Node.State
+	(*GetNodeRequest)(nil),               // 1: accelfab.v1.GetNodeRequest
+	(*GetTopologyRequest)(nil),           // 2: accelfab.v1.GetTopologyRequest
+	(*BackupNodeRequest)(nil),            // 3: accelfab.v1.BackupNodeRequest
+	(*BackupNodeResponse)(nil),           // 4: accelfab.v1.BackupNodeResponse
+	(*CheckPeerAccessRequest)(nil),       // 5: accelfab.v1.CheckPeerAccessRequest
+	(*PickDevicesRequest)(nil),           // 6: accelfab.v1.PickDevicesRequest
+	(*PickDevicesResponse)(nil),          // 7: accelfab.v1.PickDevicesResponse
+	(*PeerAccess)(nil),                   // 8: accelfab.v1.PeerAccess
+	(*Node)(nil),                         // 9: accelfab.v1.Node
+	(*Topology)(nil),                     // 10: accelfab.v1.Topology
+	(*PickDevicesResponse_Excluded)(nil), // 11: accelfab.v1.PickDevicesResponse.Excluded
+	nil,                                  // 12: accelfab.v1.Node.LabelsEntry
+	(*Topology_Card)(nil),                // 13: accelfab.v1.Topology.Card
+	(*Topology_Link)(nil),                // 14: accelfab.v1.Topology.Link
+	(*Topology_Pair)(nil),                // 15: accelfab.v1.Topology.Pair
+	(*Topology_Island)(nil),              // 16: accelfab.v1.Topology.Island
+	(*timestamppb.Timestamp)(nil),        // 17: google.protobuf.Timestamp
+	(*Health)(nil),                       // 18: accelfab.v1.Health
+	(Port_Class)(0),                      // 19: accelfab.v1.Port.Class
+	(*Port_Peer)(nil),                    // 20: accelfab.v1.Port.Peer
+	(Port_State)(0),                      // 21: accelfab.v1.Port.State
 }
 var file_accelfab_v1_node_proto_depIdxs = []int32{
-	13, // 0: accelfab.v1.Node.create_time:type_name -> google.protobuf.Timestamp
-	9,  // 1: accelfab.v1.Node.labels:type_name -> accelfab.v1.Node.LabelsEntry
-	0,  // 2: accelfab.v1.Node.state:type_name -> accelfab.v1.Node.State
-	13, // 3: accelfab.v1.Node.start_time:type_name -> google.protobuf.Timestamp
-	14, // 4: accelfab.v1.Node.health:type_name -> accelfab.v1.Health
-	10, // 5: accelfab.v1.Topology.cards:type_name -> accelfab.v1.Topology.Card
-	12, // 6: accelfab.v1.Topology.pairs:type_name -> accelfab.v1.Topology.Pair
-	11, // 7: accelfab.v1.Topology.Card.ports:type_name -> accelfab.v1.Topology.Link
-	15, // 8: accelfab.v1.Topology.Link.class:type_name -> accelfab.v1.Port.Class
-	16, // 9: accelfab.v1.Topology.Link.peer:type_name -> accelfab.v1.Port.Peer
-	17, // 10: accelfab.v1.Topology.Link.state:type_name -> accelfab.v1.Port.State
-	1,  // 11: accelfab.v1.NodeService.GetNode:input_type -> accelfab.v1.GetNodeRequest
-	2,  // 12: accelfab.v1.NodeService.GetTopology:input_type -> accelfab.v1.GetTopologyRequest
-	5,  // 13: accelfab.v1.NodeService.CheckPeerAccess:input_type -> accelfab.v1.CheckPeerAccessRequest
-	3,  // 14: accelfab.v1.NodeService.BackupNode:input_type -> accelfab.v1.BackupNodeRequest
-	7,  // 15: accelfab.v1.NodeService.GetNode:output_type -> accelfab.v1.Node
-	8,  // 16: accelfab.v1.NodeService.GetTopology:output_type -> accelfab.v1.Topology
-	6,  // 17: accelfab.v1.NodeService.CheckPeerAccess:output_type -> accelfab.v1.PeerAccess
-	4,  // 18: accelfab.v1.NodeService.BackupNode:output_type -> accelfab.v1.BackupNodeResponse
-	15, // [15:19] is the sub-list for method output_type
-	11, // [11:15] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	11, // 0: accelfab.v1.PickDevicesResponse.excluded:type_name -> accelfab.v1.PickDevicesResponse.Excluded
+	17, // 1: accelfab.v1.Node.create_time:type_name -> google.protobuf.Timestamp
+	12, // 2: accelfab.v1.Node.labels:type_name -> accelfab.v1.Node.LabelsEntry
+	0,  // 3: accelfab.v1.Node.state:type_name -> accelfab.v1.Node.State
+	17, // 4: accelfab.v1.Node.start_time:type_name -> google.protobuf.Timestamp
+	18, // 5: accelfab.v1.Node.health:type_name -> accelfab.v1.Health
+	13, // 6: accelfab.v1.Topology.cards:type_name -> accelfab.v1.Topology.Card
+	15, // 7: accelfab.v1.Topology.pairs:type_name -> accelfab.v1.Topology.Pair
+	16, // 8: accelfab.v1.Topology.islands:type_name -> accelfab.v1.Topology.Island
+	14, // 9: accelfab.v1.Topology.Card.ports:type_name -> accelfab.v1.Topology.Link
+	19, // 10: accelfab.v1.Topology.Link.class:type_name -> accelfab.v1.Port.Class
+	20, // 11: accelfab.v1.Topology.Link.peer:type_name -> accelfab.v1.Port.Peer
+	21, // 12: accelfab.v1.Topology.Link.state:type_name -> accelfab.v1.Port.State
+	1,  // 13: accelfab.v1.NodeService.GetNode:input_type -> accelfab.v1.GetNodeRequest
+	2,  // 14: accelfab.v1.NodeService.GetTopology:input_type -> accelfab.v1.GetTopologyRequest
+	5,  // 15: accelfab.v1.NodeService.CheckPeerAccess:input_type -> accelfab.v1.CheckPeerAccessRequest
+	6,  // 16: accelfab.v1.NodeService.PickDevices:input_type -> accelfab.v1.PickDevicesRequest
+	3,  // 17: accelfab.v1.NodeService.BackupNode:input_type -> accelfab.v1.BackupNodeRequest
+	9,  // 18: accelfab.v1.NodeService.GetNode:output_type -> accelfab.v1.Node
+	10, // 19: accelfab.v1.NodeService.GetTopology:output_type -> accelfab.v1.Topology
+	8,  // 20: accelfab.v1.NodeService.CheckPeerAccess:output_type -> accelfab.v1.PeerAccess
+	7,  // 21: accelfab.v1.NodeService.PickDevices:output_type -> accelfab.v1.PickDevicesResponse
+	4,  // 22: accelfab.v1.NodeService.BackupNode:output_type -> accelfab.v1.BackupNodeResponse
+	18, // [18:23] is the sub-list for method output_type
+	13, // [13:18] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_accelfab_v1_node_proto_init() }
@@ -1070,7 +1365,7 @@ func file_accelfab_v1_node_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_accelfab_v1_node_proto_rawDesc), len(file_accelfab_v1_node_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   12,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -22,6 +22,7 @@ const (
 	NodeService_GetNode_FullMethodName         = "/accelfab.v1.NodeService/GetNode"
 	NodeService_GetTopology_FullMethodName     = "/accelfab.v1.NodeService/GetTopology"
 	NodeService_CheckPeerAccess_FullMethodName = "/accelfab.v1.NodeService/CheckPeerAccess"
+	NodeService_PickDevices_FullMethodName     = "/accelfab.v1.NodeService/PickDevices"
 	NodeService_BackupNode_FullMethodName      = "/accelfab.v1.NodeService/BackupNode"
 )
 
@@ -38,6 +39,9 @@ type NodeServiceClient interface {
 	// Says whether one device of the node can reach the memory of another, and what is in the way. The importer
 	// answers: that a device reaches its own memory proves nothing for others.
 	CheckPeerAccess(ctx context.Context, in *CheckPeerAccessRequest, opts ...grpc.CallOption) (*PeerAccess, error)
+	// Chooses the best free cards for a job by the lanes between them that are active now. Nothing is held by it: a
+	// session on the devices that it answers may still find one taken. Refused with EXHAUSTED where fewer are free.
+	PickDevices(ctx context.Context, in *PickDevicesRequest, opts ...grpc.CallOption) (*PickDevicesResponse, error)
 	// Gives a copy of the node's store, as of the moment of the call, while the node serves: an operator's right.
 	// The pieces in their order are a file that `accelfabd store restore` takes.
 	BackupNode(ctx context.Context, in *BackupNodeRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[BackupNodeResponse], error)
@@ -81,6 +85,16 @@ func (c *nodeServiceClient) CheckPeerAccess(ctx context.Context, in *CheckPeerAc
 	return out, nil
 }
 
+func (c *nodeServiceClient) PickDevices(ctx context.Context, in *PickDevicesRequest, opts ...grpc.CallOption) (*PickDevicesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PickDevicesResponse)
+	err := c.cc.Invoke(ctx, NodeService_PickDevices_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *nodeServiceClient) BackupNode(ctx context.Context, in *BackupNodeRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[BackupNodeResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &NodeService_ServiceDesc.Streams[0], NodeService_BackupNode_FullMethodName, cOpts...)
@@ -113,6 +127,9 @@ type NodeServiceServer interface {
 	// Says whether one device of the node can reach the memory of another, and what is in the way. The importer
 	// answers: that a device reaches its own memory proves nothing for others.
 	CheckPeerAccess(context.Context, *CheckPeerAccessRequest) (*PeerAccess, error)
+	// Chooses the best free cards for a job by the lanes between them that are active now. Nothing is held by it: a
+	// session on the devices that it answers may still find one taken. Refused with EXHAUSTED where fewer are free.
+	PickDevices(context.Context, *PickDevicesRequest) (*PickDevicesResponse, error)
 	// Gives a copy of the node's store, as of the moment of the call, while the node serves: an operator's right.
 	// The pieces in their order are a file that `accelfabd store restore` takes.
 	BackupNode(*BackupNodeRequest, grpc.ServerStreamingServer[BackupNodeResponse]) error
@@ -134,6 +151,9 @@ func (UnimplementedNodeServiceServer) GetTopology(context.Context, *GetTopologyR
 }
 func (UnimplementedNodeServiceServer) CheckPeerAccess(context.Context, *CheckPeerAccessRequest) (*PeerAccess, error) {
 	return nil, status.Error(codes.Unimplemented, "method CheckPeerAccess not implemented")
+}
+func (UnimplementedNodeServiceServer) PickDevices(context.Context, *PickDevicesRequest) (*PickDevicesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method PickDevices not implemented")
 }
 func (UnimplementedNodeServiceServer) BackupNode(*BackupNodeRequest, grpc.ServerStreamingServer[BackupNodeResponse]) error {
 	return status.Error(codes.Unimplemented, "method BackupNode not implemented")
@@ -213,6 +233,24 @@ func _NodeService_CheckPeerAccess_Handler(srv interface{}, ctx context.Context, 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _NodeService_PickDevices_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PickDevicesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(NodeServiceServer).PickDevices(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: NodeService_PickDevices_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(NodeServiceServer).PickDevices(ctx, req.(*PickDevicesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _NodeService_BackupNode_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(BackupNodeRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -242,6 +280,10 @@ var NodeService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "CheckPeerAccess",
 			Handler:    _NodeService_CheckPeerAccess_Handler,
+		},
+		{
+			MethodName: "PickDevices",
+			Handler:    _NodeService_PickDevices_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{
