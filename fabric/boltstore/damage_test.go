@@ -129,6 +129,12 @@ func TestDamagedPage(t *testing.T) {
 				p[i] = byte(random.Uint32())
 			}
 		}},
+		{"one bit turned over", func(p []byte) { p[random.IntN(len(p))] ^= 1 << random.IntN(8) }},
+		{"eight bits turned over", func(p []byte) {
+			for range 8 {
+				p[random.IntN(len(p))] ^= 1 << random.IntN(8)
+			}
+		}},
 		{"overflow count", func(p []byte) { order.PutUint32(p[12:], 1<<31) }},
 		{"entry count", func(p []byte) { order.PutUint16(p[10:], 0xfff0) }},
 	}
