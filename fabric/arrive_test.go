@@ -1,7 +1,10 @@
 package fabric_test
 
 import (
+	"errors"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/accelfab/accelfab/device"
 	"github.com/accelfab/accelfab/fabric"
@@ -75,5 +78,62 @@ func TestAnUnknownDeviceComes(t *testing.T) {
 		if n := len(must(w.f.ListPorts(ctx(), root, fabric.List{Parent: "nodes/n1/devices/-", PageSize: 1000}, nil)).Items); n != w.cards[0].info.Ports+w.cards[1].info.Ports {
 			t.Errorf("%d ports", n)
 		}
+	})
+}
+
+// Who reads while devices come sees them or not, and nothing half of them.
+func TestReadsWhileDevicesCome(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		for _, c := range w.cards {
+			c.info.Serial = "serial " + c.info.ID
+		}
+		w.restart(false)
+		devices := w.late()
+		var wg sync.WaitGroup
+		stop := make(chan struct{})
+		for _, read := range []func() error{
+			func() error {
+				_, err := w.f.ListPorts(ctx(), root, fabric.List{Parent: "nodes/n1/devices/-", PageSize: 1000}, nil)
+				return err
+			},
+			func() error { _, err := w.f.Topology(ctx(), root); return err },
+			func() error {
+				_, err := w.f.PickDevices(ctx(), root, fabric.PickDevices{Count: 1, AllowDegraded: true})
+				if errors.Is(err, fabric.Exhausted) {
+					err = nil
+				}
+				return err
+			},
+			func() error {
+				_, err := w.f.GetPort(ctx(), root, d0+"/ports/0")
+				if errors.Is(err, fabric.NotFound) {
+					err = nil
+				}
+				return err
+			},
+			func() error { _, err := w.f.ListDevices(ctx(), root, fabric.List{Parent: "nodes/n1"}, nil); return err },
+		} {
+			wg.Go(func() {
+				for {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					if err := read(); err != nil {
+						t.Error(err)
+						return
+					}
+					<-time.After(time.Microsecond)
+				}
+			})
+		}
+		for i := range devices {
+			pass(time.Millisecond)
+			must(0, w.f.AddDevices(devices[i:i+1]))
+		}
+		pass(time.Millisecond)
+		close(stop)
+		wg.Wait()
 	})
 }

@@ -314,10 +314,7 @@ func (c *card) portChanged(p, old *device.Port) {
 // Topology reads how the node's devices are cabled.
 func (f *Fabric) Topology(ctx context.Context, _ Caller) (Topology, error) {
 	var t Topology
-	for _, c := range f.cards {
-		if c.dev == nil {
-			continue
-		}
+	for _, c := range f.withDevices() {
 		d, n, err := f.readCabling(ctx, c)
 		if err != nil {
 			return Topology{}, f.portFault(ctx, "Topology", c, n, err)

@@ -52,20 +52,23 @@ func (f *Fabric) PickDevices(ctx context.Context, _ Caller, r PickDevices) (Pick
 	}
 	var devices []TopologyDevice
 	faults := map[string]error{} // of devices whose ports cannot be read
+	f.mu.RLock()
 	for _, c := range f.cards {
-		d := TopologyDevice{Name: c.name, Info: c.info}
-		if c.dev != nil {
-			read, n, err := f.readCabling(ctx, c)
-			if ctx.Err() != nil {
-				return Pick{}, ctx.Err()
-			}
-			if err != nil {
-				faults[c.name] = fmt.Errorf("port %d cannot be read: %w", n, err)
-				read.Ports = nil // what it has is not known
-			}
-			d = read
+		if c.dev == nil {
+			devices = append(devices, TopologyDevice{Name: c.name, Info: c.info})
 		}
-		devices = append(devices, d)
+	}
+	f.mu.RUnlock()
+	for _, c := range f.withDevices() {
+		read, n, err := f.readCabling(ctx, c)
+		if ctx.Err() != nil {
+			return Pick{}, ctx.Err()
+		}
+		if err != nil {
+			faults[c.name] = fmt.Errorf("port %d cannot be read: %w", n, err)
+			read.Ports = nil // what it has is not known
+		}
+		devices = append(devices, read)
 	}
 	sortCards(devices)
 	var out Pick
