@@ -51,6 +51,8 @@ soft-0  .       3       -       8,22
 soft-1  3       .       2/3     8
 soft-2  -       2/3     .       
 `},
+	{line: "topo pick 2 --allow-degraded", asks: []proto.Message{&pb.PickDevicesRequest{Name: "nodes/local", Count: 2, AllowDegraded: true}}, prints: pickTable},
+	{line: "topo graph --format dot", asks: []proto.Message{&pb.GetTopologyRequest{Name: "nodes/local/topology"}}, prints: topologyDOT},
 	{line: "device list --filter state=READY", asks: []proto.Message{&pb.ListDevicesRequest{Parent: "nodes/local", PageSize: 1000, Filter: "state=READY"}}, prints: deviceTable},
 	{line: "device get soft-0", asks: []proto.Message{&pb.GetDeviceRequest{Name: device0}}, prints: deviceTable},
 	{line: "device get nodes/n1/devices/soft-0", asks: []proto.Message{&pb.GetDeviceRequest{Name: "nodes/n1/devices/soft-0"}}, prints: deviceTable},

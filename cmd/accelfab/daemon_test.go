@@ -88,11 +88,16 @@ var (
 			{DeviceA: "nodes/n1/devices/soft-0", DeviceB: "nodes/n1/devices/soft-1", Lanes: 3, ActiveLanes: 3},
 			{DeviceA: "nodes/n1/devices/soft-1", DeviceB: "nodes/n1/devices/soft-2", Lanes: 3, ActiveLanes: 2},
 		},
+		Islands: []*pb.Topology_Island{{Devices: []string{"nodes/n1/devices/soft-0", "nodes/n1/devices/soft-1", "nodes/n1/devices/soft-2"}}},
+	}
+	aPick = &pb.PickDevicesResponse{
+		Devices: []string{"nodes/n1/devices/soft-0", "nodes/n1/devices/soft-1"}, Reason: "2 cards of island 0, every pair 3 lanes, 3 lanes in all", MinLanes: 3, Lanes: 3,
+		Excluded: []*pb.PickDevicesResponse_Excluded{{Device: "nodes/n1/devices/soft-2", Reason: "DEVICE_BUSY", Message: "held shared by nodes/n1/sessions/job1"}},
 	}
 )
 
 var replies = map[string]proto.Message{
-	"GetNode": aNode, "GetTopology": aTopology, "GetDevice": aDevice, "GetPort": aPort, "UpdatePort": aPort,
+	"GetNode": aNode, "GetTopology": aTopology, "PickDevices": aPick, "GetDevice": aDevice, "GetPort": aPort, "UpdatePort": aPort,
 	"CreateSession": aSession, "GetSession": aSession, "KeepAliveSession": aSession, "ResumeSession": aSession, "ReleaseSession": &emptypb.Empty{},
 	"CreateProtectionDomain": aPD, "GetProtectionDomain": aPD, "CreateBuffer": aBuffer, "GetBuffer": aBuffer,
 	"CreateMemoryRegion": aRegion, "GetMemoryRegion": aRegion, "CreateQueuePair": aQueuePair, "GetQueuePair": aQueuePair,

@@ -24,6 +24,7 @@ func TestDocumentsR01(t *testing.T) {
 	for line, reply := range map[string]proto.Message{
 		"node get":                        aNode,
 		"topo":                            aTopology,
+		"topo pick 2":                     aPick,
 		"device get soft-0":               aDevice,
 		"device list":                     replies["ListDevices"],
 		"port get soft-0/8":               aPort,

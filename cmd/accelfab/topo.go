@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -32,7 +31,7 @@ func newTopoCmd(a *app) *cobra.Command {
 			})
 		},
 	}
-	cmd.AddCommand(newPeerAccessCmd(a))
+	cmd.AddCommand(newTopoPickCmd(a), newTopoGraphCmd(a), newPeerAccessCmd(a))
 	return cmd
 }
 
@@ -41,10 +40,7 @@ func newTopoCmd(a *app) *cobra.Command {
 func matrix(w io.Writer, t *pb.Topology) error {
 	lanes := map[[2]string]string{}
 	for _, p := range t.GetPairs() {
-		text := fmt.Sprint(p.GetLanes())
-		if p.GetActiveLanes() != p.GetLanes() {
-			text = fmt.Sprintf("%d/%d", p.GetActiveLanes(), p.GetLanes())
-		}
+		text := lanesText(p)
 		lanes[[2]string{p.GetDeviceA(), p.GetDeviceB()}] = text
 		lanes[[2]string{p.GetDeviceB(), p.GetDeviceA()}] = text
 	}
@@ -66,13 +62,7 @@ func matrix(w io.Writer, t *pb.Topology) error {
 			}
 			fmt.Fprint(tw, "\t", text)
 		}
-		var out []string
-		for _, p := range row.GetPorts() {
-			if p.GetClass() == pb.Port_CLASS_SCALE_OUT {
-				out = append(out, fmt.Sprint(p.GetNumber()))
-			}
-		}
-		fmt.Fprintln(tw, "\t"+strings.Join(out, ","))
+		fmt.Fprintln(tw, "\t"+scaleOut(row))
 	}
 	return tw.Flush()
 }
