@@ -21,11 +21,11 @@ type PickDevices struct {
 
 // Pick is a choice of devices. Nobody holds them by it.
 type Pick struct {
-	Devices  []string // names, by ascending module id
-	Reason   string   // why these, for people
-	MinLanes int      // active lanes of the two that have the fewest; 0 for one device
-	Lanes    int      // active lanes between them
-	Excluded []ExcludedDevice
+	Devices  []string         // names, by ascending module id
+	Reason   string           // why these, for people
+	MinLanes int              // active lanes of the two that have the fewest; 0 for one device
+	Lanes    int              // active lanes between them
+	Excluded []ExcludedDevice // the cards by ascending module id, then other devices
 }
 
 // ExcludedDevice is a device that could not be picked.
@@ -50,44 +50,52 @@ func (f *Fabric) PickDevices(ctx context.Context, _ Caller, r PickDevices) (Pick
 	if err := v.err(op, ""); err != nil {
 		return Pick{}, err
 	}
-	var devices []TopologyDevice
-	faults := map[string]error{} // of devices whose ports cannot be read
-	f.mu.RLock()
-	for _, c := range f.cards {
-		if c.dev == nil {
-			devices = append(devices, TopologyDevice{Name: c.name, Info: c.info})
-		}
-	}
-	f.mu.RUnlock()
+	var cards []TopologyDevice // places in the graph; the same as in Topology, whose islands have the same numbers
+	read := map[string]bool{}
+	faults := map[string]error{} // of cards whose ports cannot be read
 	for _, c := range f.withDevices() {
-		read, n, err := f.readCabling(ctx, c)
+		if c.info.Topology == "" {
+			continue
+		}
+		d, n, err := f.readCabling(ctx, c)
 		if ctx.Err() != nil {
 			return Pick{}, ctx.Err()
 		}
 		if err != nil {
 			faults[c.name] = fmt.Errorf("port %d cannot be read: %w", n, err)
-			read.Ports = nil // what it has is not known
+			d.Ports = nil // what it has is not known
 		}
-		devices = append(devices, read)
+		read[c.name] = true
+		cards = append(cards, d)
 	}
-	sortCards(devices)
+	sortCards(cards)
+	all := len(cards)
 	var out Pick
 	var free []int
 	var holders []Holder
-	all := 0
 	f.mu.RLock()
-	for at := range devices {
-		c := f.cardOf(devices[at].Name)
-		x := f.excluded(c, r.AllowDegraded, faults[c.name])
-		if c.dev == nil || c.info.Topology != "" {
-			all++
-		}
-		switch {
-		case x.Reason == "":
+	for at, d := range cards {
+		c := f.cardOf(d.Name)
+		switch x := f.excluded(c, r.AllowDegraded, faults[d.Name]); x.Reason {
+		case "":
 			free = append(free, at)
-			continue
-		case x.Reason == DeviceBusy:
+		case DeviceBusy:
 			holders = hold(holders, c.holders)
+			fallthrough
+		default:
+			out.Excluded = append(out.Excluded, x)
+		}
+	}
+	for _, c := range f.cards {
+		if read[c.name] {
+			continue
+		}
+		x := f.excluded(c, r.AllowDegraded, nil)
+		if x.Reason == "" { // it came while the others were read
+			x.Reason, x.Message = DeviceUnavailable, "it has come just now"
+		}
+		if x.Reason != Unsupported {
+			all++ // it may be a card, and be back
 		}
 		out.Excluded = append(out.Excluded, x)
 	}
@@ -108,12 +116,12 @@ func (f *Fabric) PickDevices(ctx context.Context, _ Caller, r PickDevices) (Pick
 		return Pick{}, &Error{Op: op, Name: f.names.node, Reason: Unsupported, Message: fmt.Sprintf("%d devices are free, and the best are chosen among at most %d; name the devices of the session yourself", len(free), MaxPick),
 			Details: map[string]string{"capability": "PICK_DEVICES"}}
 	}
-	choice, err := activeLanes(devices).Pick(free, r.Count)
+	choice, err := activeLanes(cards).Pick(free, r.Count)
 	if err != nil {
 		return Pick{}, &Error{Op: op, Name: f.names.node, Reason: Internal, Err: err}
 	}
 	for _, at := range choice.Cards {
-		out.Devices = append(out.Devices, devices[at].Name)
+		out.Devices = append(out.Devices, cards[at].Name)
 	}
 	out.Reason, out.MinLanes, out.Lanes = choice.Reason, choice.MinLanes, choice.Lanes
 	return out, nil
@@ -125,10 +133,10 @@ func (f *Fabric) excluded(c *card, degraded bool, unread error) ExcludedDevice {
 	x := ExcludedDevice{Device: c.name}
 	h := f.health.view(c.name)
 	switch {
-	case c.dev != nil && c.info.Topology == "":
-		x.Reason, x.Message = Unsupported, "it is no card of a port map"
 	case c.dev == nil:
 		x.Reason, x.Message = cmp.Or(c.health.Reason, DeviceUnavailable), c.health.Message
+	case c.info.Topology == "":
+		x.Reason, x.Message = Unsupported, "it is no card of a port map"
 	case len(c.holders) > 0:
 		how := "shared"
 		if c.holders[0].SessionAsk.Exclusive {
@@ -192,14 +200,12 @@ func activeLanes(ds []TopologyDevice) *topology.Graph {
 
 // islands names the cards of port maps that reach each other over active lanes.
 func islands(ds []TopologyDevice) [][]string {
+	cards := slices.DeleteFunc(slices.Clone(ds), func(d TopologyDevice) bool { return d.Info.Topology == "" })
 	var out [][]string
-	for _, places := range activeLanes(ds).Islands() {
-		if ds[places[0]].Info.Topology == "" {
-			continue // a device without a map, which has no lanes
-		}
+	for _, places := range activeLanes(cards).Islands() {
 		var names []string
 		for _, at := range places {
-			names = append(names, ds[at].Name)
+			names = append(names, cards[at].Name)
 		}
 		out = append(out, names)
 	}

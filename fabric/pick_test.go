@@ -188,7 +188,7 @@ func TestPickOfCardsAlone(t *testing.T) {
 		w.open()
 		defer w.close()
 		p := must(w.pick(1, false))
-		if !slices.Equal(p.Devices, []string{d1}) {
+		if !slices.Equal(p.Devices, []string{d1}) || p.Reason != "1 card of island 0" { // as it is numbered below
 			t.Errorf("%+v", p)
 		}
 		isOut(t, p, d0, fabric.Unsupported)
@@ -198,6 +198,30 @@ func TestPickOfCardsAlone(t *testing.T) {
 		_, err := w.pick(2, false)
 		if e := refused(t, err, fabric.Exhausted, "count"); e.Shortage.Limit != 1 {
 			t.Errorf("%+v", e.Shortage)
+		}
+	})
+}
+
+// A device that is configured no more, and still has records, is told.
+func TestPickTellsOfADeviceThatIsNotThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.open()
+		defer w.close()
+		s := must(w.f.CreateSession(ctx(), alice, fabric.CreateSession{Create: fabric.Create{Parent: "nodes/n1", ID: "s"}, Devices: []string{d0}}))
+		w.pd("p", s.Name)
+		w.close()
+		w.mem = w.mem.Reopen()
+		cfg := w.config(w.mem)
+		cfg.Devices = cfg.Devices[1:]
+		w.f = must(fabric.Open(ctx(), cfg))
+		p := must(w.pick(1, true))
+		if !slices.Equal(p.Devices, []string{d1}) || p.Reason != "1 card of island 0" {
+			t.Errorf("%+v", p)
+		}
+		isOut(t, p, d0, fabric.DeviceUnavailable)
+		if p.Excluded[0].Message == "" {
+			t.Errorf("%+v", p.Excluded)
 		}
 	})
 }

@@ -409,7 +409,7 @@ type PickDevicesResponse struct {
 	MinLanes uint32 `protobuf:"varint,3,opt,name=min_lanes,json=minLanes,proto3" json:"min_lanes,omitempty"`
 	// Active lanes between them in all.
 	Lanes uint32 `protobuf:"varint,4,opt,name=lanes,proto3" json:"lanes,omitempty"`
-	// The devices that could not be taken, in ascending order of their module ids.
+	// The devices that could not be taken: the cards in ascending order of their module ids, then other devices.
 	Excluded      []*PickDevicesResponse_Excluded `protobuf:"bytes,5,rep,name=excluded,proto3" json:"excluded,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
