@@ -132,7 +132,12 @@ func TestCompactUnderLoad(t *testing.T) {
 			}
 		}
 	})
-	before, err := os.Stat(path)
+	first, err := os.Open(path) // so that no later file has its inode
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	before, err := first.Stat()
 	if err != nil {
 		t.Fatal(err)
 	}
