@@ -165,8 +165,11 @@ func TestADeviceHostWhoseCallsHang(t *testing.T) {
 	}
 	end()
 	eventually(t, "the device answers again", func() error { return within(10*time.Second, port) })
-	q, err := c.QueuePairs.GetQueuePair(t.Context(), &pb.GetQueuePairRequest{Name: job.QP.GetName()})
-	if err != nil || q.GetLocalEndpoint().GetQpn() != job.QP.GetLocalEndpoint().GetQpn() {
-		t.Errorf("the queue pair is %v, %v; want the one that was there", q, err)
-	}
+	eventually(t, "the queue pair is the one that was there", func() error { // the device is compared after it answers
+		q, err := c.QueuePairs.GetQueuePair(t.Context(), &pb.GetQueuePairRequest{Name: job.QP.GetName()})
+		if err == nil && q.GetLocalEndpoint().GetQpn() != job.QP.GetLocalEndpoint().GetQpn() {
+			err = fmt.Errorf("it is %v", q)
+		}
+		return err
+	})
 }
