@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/accelfab/accelfab/device"
 )
@@ -64,7 +63,7 @@ func (f *Fabric) AddDevices(devices []device.Device) error {
 	for i, d := range all {
 		infos[i] = d.Info()
 	}
-	if err := distinct(infos); err != nil {
+	if err := distinct(op, infos); err != nil {
 		return err
 	}
 	ids, told := identify(f.marks, infos)
@@ -99,10 +98,8 @@ func (f *Fabric) recordArrival(op string, ids, told []string, marks map[string]d
 			return err
 		}
 	}
-	for _, text := range told {
-		if err := change.event(Event{Type: EventChanged, Resource: f.names.node, Actor: system, Reason: CauseDevice, Message: text}); err != nil {
-			return err
-		}
+	if err := f.tellIdentities(&change, told); err != nil {
+		return err
 	}
 	if err := f.commitUnlocked(op, change); err != nil {
 		return err
@@ -116,12 +113,9 @@ func (f *Fabric) recordArrival(op string, ids, told []string, marks map[string]d
 func (f *Fabric) arrive(id string, d device.Device) *card {
 	c := f.card[id]
 	if c == nil {
-		c = f.addCard(id, d)
-		c.compareAt = time.Now()
-		return c
+		return f.addCard(id, d)
 	}
 	c.dev, c.info, c.compared = d, d.Info(), make(chan struct{})
-	c.compareAt = time.Now()
-	c.health = Condition{Reconciling: true, Reason: DeviceUnavailable, Message: "the device is being reached"}
+	c.health = beingReached
 	return c
 }

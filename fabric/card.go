@@ -48,10 +48,13 @@ const callTimeout = 20 * time.Second
 // callLate is after what time a call makes the device DEGRADED.
 const callLate = 5 * time.Second
 
+// beingReached is the condition of a device that was not compared yet.
+var beingReached = Condition{Reconciling: true, Reason: DeviceUnavailable, Message: "the device is being reached"}
+
 func (f *Fabric) addCard(id string, d device.Device) *card {
 	c := &card{f: f, id: id, name: f.names.node + "/devices/" + id, dev: d, compared: make(chan struct{}),
 		kick: make(chan struct{}, 1), admin: make(chan struct{}, 1), compareAt: f.started, asks: map[int]*record{}, flaps: map[int]uint64{},
-		health: Condition{Reconciling: true, Reason: DeviceUnavailable, Message: "the device is being reached"}}
+		health: beingReached}
 	status := HealthUnknown
 	if d != nil {
 		c.info = d.Info()

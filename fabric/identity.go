@@ -40,14 +40,14 @@ func (m deviceMark) says() bool { return m.Serial != "" || m.PCI != "" }
 
 // distinct refuses devices that cannot be told apart: what belongs to one would be
 // looked for on the other.
-func distinct(devices []device.Info) error {
+func distinct(op string, devices []device.Info) error {
 	for i := range devices {
 		for j := range i {
 			a, b := &devices[j], &devices[i]
 			if !markOf(a).same(markOf(b)) {
 				continue
 			}
-			return &Error{Op: "Open", Field: "devices", Reason: FieldInvalid, Message: fmt.Sprintf(
+			return &Error{Op: op, Field: "devices", Reason: FieldInvalid, Message: fmt.Sprintf(
 				"%s and %s cannot be told apart: both have the driver %s, the serial number %q and the place %q; is one configured twice?",
 				a.ID, b.ID, a.Driver, a.Serial, a.PCIAddress)}
 		}
@@ -110,7 +110,7 @@ func (f *Fabric) place(change *Change) error {
 	for i, d := range f.cfg.Devices {
 		infos[i] = d.Info()
 	}
-	if err := distinct(infos); err != nil {
+	if err := distinct("Open", infos); err != nil {
 		return err
 	}
 	ids, told := identify(known, infos)
@@ -118,6 +118,12 @@ func (f *Fabric) place(change *Change) error {
 		f.addCard(ids[i], d)
 		f.marks[ids[i]] = markOf(&infos[i])
 	}
+	return f.tellIdentities(change, told)
+}
+
+// tellIdentities writes into the journal and the log what is not as devices call
+// themselves.
+func (f *Fabric) tellIdentities(change *Change, told []string) error {
 	for _, text := range told {
 		f.log.Warn(text)
 		if err := change.event(Event{Type: EventChanged, Resource: f.names.node, Actor: system, Reason: CauseDevice, Message: text}); err != nil {

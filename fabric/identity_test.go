@@ -60,7 +60,7 @@ func TestTwoDevicesOfOneSerialNumber(t *testing.T) {
 		"another number":           {device.Info{ID: "b", Driver: "d", Serial: "2", PCIAddress: "01:0"}, false},
 		"neither number nor place": {device.Info{ID: "b", Driver: "d"}, false},
 	} {
-		err := distinct([]device.Info{{ID: "x", Driver: "d"}, one, row.other})
+		err := distinct("Open", []device.Info{{ID: "x", Driver: "d"}, one, row.other})
 		if (err != nil) != row.bad {
 			t.Errorf("%s: %v", what, err)
 		}
